@@ -1,0 +1,65 @@
+"""A claim: a number with its interval, what theory says, and a verdict."""
+
+import math
+from typing import Any, Literal, NamedTuple
+
+Verdict = Literal["holds", "fails", "undetermined"]
+
+#: A constant has no value in the theory: it is resolved when its interval is no wider than this share of it.
+CONSTANT_RELATIVE_WIDTH = 0.5
+
+
+class Claim(NamedTuple):
+    """One line of the table and of the record.
+
+    The verdict is "holds" when the theory's value lies in the 95 % interval and the interval is no wider than `max_width`, "fails" when the value lies
+    outside, "undetermined" otherwise; `why` says what was missing. A constant, which theory only claims to exist, "holds" when it is resolved: interval
+    clear of 0 and no wider than half of it.
+    """
+
+    name: str
+    value: float
+    se: float
+    ci95: tuple[float, float]
+    theory: float | None
+    max_width: float | None
+    verdict: Verdict
+    why: str
+    source: str
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dictionary; what is not finite becomes None."""
+        plain = {k: v for k, v in self._asdict().items() if k != "ci95"}
+        plain = {k: (None if isinstance(v, float) and not math.isfinite(v) else v) for k, v in plain.items()}
+        return plain | {"ci95": [x if math.isfinite(x) else None for x in self.ci95]}
+
+
+def claim(name: str, value: float, se: float, half_width: float, *, source: str, theory: float | None = None, max_width: float | None = None) -> Claim:
+    """Make a claim and judge it."""
+    interval = (value - half_width, value + half_width)
+    width = 2 * half_width
+    verdict: Verdict
+    if not (math.isfinite(value) and math.isfinite(half_width)):
+        verdict, why = "undetermined", "too few cells or seeds for a value with an interval"
+    elif theory is None:
+        limit = CONSTANT_RELATIVE_WIDTH * abs(value)
+        resolved = width <= limit
+        verdict, why = ("holds", "") if resolved else ("undetermined", f"interval width {width:.3g} above {limit:.3g}")
+    elif max_width is not None and width > max_width:
+        verdict, why = "undetermined", f"interval width {width:.3g} above {max_width:.3g}: more seeds or a wider grid"
+    elif interval[0] <= theory <= interval[1]:
+        verdict, why = "holds", ""
+    else:
+        verdict, why = "fails", f"theory's {theory:g} is outside the interval"
+    return Claim(name, float(value), float(se), (float(interval[0]), float(interval[1])), theory, max_width, verdict, why, source)
+
+
+def table(claims: list[Claim]) -> str:
+    """Claims as aligned text: term, value, interval, theory, verdict."""
+    rows = [("claim", "value", "95 % interval", "theory", "verdict")]
+    for c in claims:
+        interval = f"[{c.ci95[0]:.4g}, {c.ci95[1]:.4g}]"
+        rows.append((c.name, f"{c.value:.4g}", interval, "" if c.theory is None else f"{c.theory:g}", c.verdict + (f" ({c.why})" if c.why else "")))
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True)).rstrip() for row in rows]
+    return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])

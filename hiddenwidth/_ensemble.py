@@ -1,0 +1,108 @@
+r"""Ensembles: many independent initialisations of one shape, trained together.
+
+Member i draws its weights with `fold_in(key, i)`, so it is the network that `ResNet.init(..., key=fold_in(key, i))` gives, and more members never
+change earlier ones.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Key
+
+from ._choices import positive_int
+from ._problem import Problem, StateSpace
+from ._resnet import ResNet
+from ._scaling import Scaling
+from ._train import check_hidden_steps, descend
+from ._unit import AbstractUnit
+
+#: A member has diverged when its loss is not finite or exceeds this many times its loss at initialisation.
+DIVERGENCE = 1e4
+
+
+class Ensemble(eqx.Module):
+    """Trajectories of independent members, numpy arrays, and which of them diverged (at which step; -1: did not)."""
+
+    output: Float[np.ndarray, "seed step batch out"]
+    loss: Float[np.ndarray, "seed step"]
+    hidden: Float[np.ndarray, "seed recorded batch dim"]
+    hidden_steps: tuple[int, ...]
+
+    @property
+    def diverged(self) -> Bool[np.ndarray, " seed"]:
+        """Which members diverged."""
+        return self.diverged_at >= 0
+
+    @property
+    def diverged_at(self) -> np.ndarray:
+        """First step at which a member's loss was not finite or above `DIVERGENCE` times its start; -1: never."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            bad = ~(self.loss <= DIVERGENCE * self.loss[:, :1])
+        return np.where(bad.any(1), bad.argmax(1), -1)
+
+
+def ensemble(
+    problem: Problem,
+    unit: AbstractUnit,
+    scaling: Scaling,
+    *,
+    depth: int,
+    width: int,
+    seeds: int,
+    steps: int,
+    dtype: Any = jnp.float32,
+    hidden_steps: tuple[int, ...] | None = None,
+    memory: float = 2e9,
+    key: Key[Array, ""],
+) -> Ensemble:
+    r"""Train `seeds` independent initialisations of one shape.
+
+    **Arguments:**
+
+    - `problem`, `unit`, `scaling`: as for `mean_ode`; the dimension must be finite.
+    - `depth`, `width`: L and M. `seeds`: number of members. `steps`: gradient steps.
+    - `dtype`: of weights and states, float32 or float64.
+    - `hidden_steps`: steps at which the last hidden state is kept (default: the last one).
+    - `memory`: bytes that weights and saved states may take; members are trained in groups that fit.
+    - `key`: member i uses `fold_in(key, i)`.
+
+    **Returns:** an `Ensemble`. Members that diverge are marked, never removed or replaced.
+
+    **Example:**
+
+    ```python
+    runs = hw.ensemble(problem, unit, hw.mlu(), depth=16, width=4, seeds=8, steps=10, key=jax.random.key(0))
+    runs.loss[:, -1]
+    ```
+    """
+    for what, value in (("depth", depth), ("width", width), ("seeds", seeds), ("steps", steps)):
+        positive_int(what, value)
+    dtype = jnp.dtype(dtype)
+    recorded = check_hidden_steps(hidden_steps, steps)
+    with jax.enable_x64(dtype == jnp.float64):
+        space = problem.space().astype(dtype)
+        group = min(seeds, _group(unit, space, depth, width, dtype.itemsize, memory))
+        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(seeds))
+        seen = _members(unit, scaling, space, keys, depth, width, steps, recorded, group, dtype)
+        return Ensemble(np.asarray(seen.output), np.asarray(seen.loss), np.asarray(seen.hidden), recorded)
+
+
+@eqx.filter_jit
+def _members(unit, scaling, space: StateSpace, keys, depth: int, width: int, steps: int, recorded, group: int, dtype):
+    def member(key):
+        net = ResNet.init(unit, scaling, depth=depth, width=width, dim=space.start.shape[1], dtype=dtype, key=key)
+        return descend(unit, scaling, net.params, jnp.asarray(1.0 / width, dtype), space, steps, recorded)[1]
+
+    with jax.default_matmul_precision("highest"):
+        return lax.map(member, keys, batch_size=group)
+
+
+def _group(unit: AbstractUnit, space: StateSpace, depth: int, width: int, itemsize: int, memory: float) -> int:
+    """How many members fit: two copies of the weights (old and new) and the states and activations saved for the backward sweep."""
+    batch, dim = space.start.shape
+    weights = depth * width * sum(count for _, count in unit.laws(dim))
+    return max(1, int(memory / (itemsize * (2 * weights + depth * batch * (dim + width)))))

@@ -1,0 +1,1 @@
+"""Infinite-size limits of training, and the infinitely wide network of finite depth."""

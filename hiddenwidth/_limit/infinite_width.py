@@ -1,0 +1,135 @@
+r"""The infinitely wide network of finite depth L, and the pure depth error a/L that it isolates.
+
+Every block holds the same quadrature points of mu_0 at initialisation and trains its own copy: this is the limit M -> infinity at fixed L, an Euler
+scheme of step 1/L for the Mean ODE. Run with the same points as a `MeanODE`, its distance to it is free of sampling noise.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from tqdm.auto import tqdm
+
+from .._choices import positive_int
+from .._problem import Problem
+from .._quadrature import AbstractQuadrature, Sobol
+from .._scaling import Scaling
+from .._train import check_hidden_steps, descend
+from .._unit import AbstractUnit
+from .mean_ode import coordinates_of, mean_ode, standard_points
+from .reduction import Coordinates
+
+
+class InfiniteWidth(eqx.Module):
+    """Last hidden states and outputs of the infinitely wide network of depth `depth`; one row a replicate of the quadrature."""
+
+    depth: int
+    where: Coordinates
+    hidden_steps: tuple[int, ...]
+    hidden_replicates: Float[np.ndarray, "replicate recorded batch reduced"]
+    output_replicates: Float[np.ndarray, "replicate step batch out"]
+
+    def hidden(self, step: int | None = None) -> Float[np.ndarray, "batch dim"]:
+        """h_L after `step` gradient steps (default: the last recorded one), averaged over replicates."""
+        step = self.hidden_steps[-1] if step is None else step
+        if step not in self.hidden_steps:
+            raise ValueError(f"step={step} was not recorded; hidden states exist at steps {self.hidden_steps}. Pass hidden_steps=({step},).")
+        return self.where.to_ambient(self.hidden_replicates[:, self.hidden_steps.index(step)].mean(0))
+
+    def output(self, step: int | None = None) -> Float[np.ndarray, "batch out"]:
+        """Outputs after `step` gradient steps (default: all), averaged over replicates."""
+        return self.output_replicates[:, -1 if step is None else step].mean(0)
+
+
+def infinite_width(
+    problem: Problem,
+    unit: AbstractUnit,
+    scaling: Scaling,
+    *,
+    depth: int,
+    steps: int,
+    quadrature: AbstractQuadrature | None = None,
+    coordinates: str = "auto",
+    hidden_steps: tuple[int, ...] | None = None,
+) -> InfiniteWidth:
+    r"""Train the infinitely wide network of finite depth.
+
+    **Arguments:** as for `mean_ode`, and `depth`: number of blocks L; `hidden_steps`: steps at which the last hidden state is kept (default: the last).
+
+    **Returns:** an `InfiniteWidth`.
+
+    Works in float64. Memory: L x points x (2 r + batch) numbers, a few times over.
+
+    Source: arXiv 2509.10167, the intermediate system of the proof of Theorem 1.
+
+    **Example:** `hw.infinite_width(problem, unit, hw.mlu(), depth=32, steps=10).output()`
+    """
+    positive_int("depth", depth)
+    positive_int("steps", steps)
+    quadrature = Sobol() if quadrature is None else quadrature
+    where = coordinates_of(problem, unit, scaling, coordinates)
+    recorded = check_hidden_steps(hidden_steps, steps)
+    with jax.enable_x64(True):
+        runs = [_run(where, scaling, depth, steps, recorded, *standard_points(where, quadrature, i)) for i in range(quadrature.replicates)]
+    hidden, output = (np.stack(x) for x in zip(*runs, strict=True))
+    return InfiniteWidth(depth, where, recorded, hidden, output)
+
+
+def _run(where: Coordinates, scaling: Scaling, depth: int, steps: int, recorded: tuple[int, ...], z0, weights):
+    z = jax.tree.map(jnp.asarray, z0)
+    seen = _descend(where.unit, scaling, z, jnp.asarray(weights), where.space.astype(jnp.float64), depth, steps, recorded)
+    return np.asarray(seen.hidden), np.asarray(seen.output)
+
+
+@eqx.filter_jit
+def _descend(unit, scaling, z, weights, space, depth: int, steps: int, recorded: tuple[int, ...]):
+    with jax.default_matmul_precision("highest"):
+        stack = jax.tree.map(lambda x: jnp.broadcast_to(x, (depth, *x.shape)), z)
+        return descend(unit, scaling, stack, weights, space, steps, recorded)[1]
+
+
+class DepthError(eqx.Module):
+    """Infinite-width network minus Mean ODE, with the same quadrature points on both sides: the error of finite depth alone."""
+
+    depths: tuple[int, ...]
+    step: int
+    hidden: Float[np.ndarray, "replicate depth batch dim"]
+    output: Float[np.ndarray, "replicate depth batch out"]
+
+
+def depth_error(
+    problem: Problem,
+    unit: AbstractUnit,
+    scaling: Scaling,
+    *,
+    depths: tuple[int, ...],
+    steps: int,
+    quadrature: AbstractQuadrature | None = None,
+    coordinates: str = "auto",
+    nodes: int = 12,
+    tolerance: float = 1e-8,
+    progress: bool = False,
+) -> DepthError:
+    r"""Measure  h_L^{M = infinity} - h(1)  after `steps` gradient steps, for several depths.
+
+    The points are shared, so the difference needs far fewer of them than either side (default: 2^11 points, 4 replicates).
+
+    **Arguments:** as for `mean_ode`, and `depths`.
+
+    **Returns:** a `DepthError`, hidden states in R^D (in reduced coordinates when D is infinite).
+
+    **Example:** `hw.depth_error(problem, unit, hw.mlu(), depths=(8, 16, 32), steps=10).output`
+    """
+    quadrature = Sobol(log2_points=11, replicates=4) if quadrature is None else quadrature
+    depths = tuple(sorted({positive_int("depths", d) for d in depths}))
+    limit = mean_ode(
+        problem, unit, scaling, steps=steps, quadrature=quadrature, coordinates=coordinates, nodes=nodes, tolerance=tolerance,
+        budget=False, progress=progress,
+    )  # fmt: skip
+    hidden, output = [], []
+    for depth in tqdm(depths, desc="infinite width", unit="depth", disable=not progress, leave=False):
+        net = infinite_width(problem, unit, scaling, depth=depth, steps=steps, quadrature=quadrature, coordinates=coordinates)
+        hidden.append(net.where.to_ambient(net.hidden_replicates[:, -1]) - limit.hidden_replicates(steps))
+        output.append(net.output_replicates[:, -1] - limit.output_replicates(steps))
+    return DepthError(depths, steps, np.stack(hidden, 1), np.stack(output, 1))

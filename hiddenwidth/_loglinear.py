@@ -1,0 +1,71 @@
+r"""Log-linear laws fitted by quasi-likelihood: E[y_c] = exp(x_c . beta), with the variance of y_c a known function of its mean.
+
+The estimating equation  sum_c x_c mu_c (y_c - mu_c) / var_c(mu_c) = 0  has expectation zero whatever the law of y, so unbiased squares may be fitted even where
+noise makes some of them negative, which a straight line through logarithms cannot. Solved by Gauss-Newton, many data sets (bootstrap draws) at once.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy import stats
+
+Variance = Callable[[Float[np.ndarray, "*draws cells"]], Float[np.ndarray, "*draws cells"]]
+
+ITERATIONS = 60
+MAX_STEP = 1.0  # in log units: keeps Gauss-Newton inside the range of exp
+TOLERANCE = 1e-9
+
+
+class LogLinear(NamedTuple):
+    """A fit: coefficients, goodness of fit, and whether Gauss-Newton settled."""
+
+    beta: Float[np.ndarray, "*draws terms"]
+    chi2: Float[np.ndarray, "*draws"]
+    dof: int
+    converged: Bool[np.ndarray, "*draws"]
+
+    @property
+    def p_value(self) -> float:
+        """Probability of a chi2 at least as large if the law holds (single fit)."""
+        return float(stats.chi2.sf(self.chi2, self.dof)) if self.dof > 0 else float("nan")
+
+
+def fit(
+    design: Float[np.ndarray, "cells terms"],
+    values: Float[np.ndarray, "*draws cells"],
+    variance: Variance,
+    start: Float[np.ndarray, " terms"] | None = None,
+) -> LogLinear:
+    """Fit E[values] = exp(design @ beta) to every row of `values`."""
+    if start is None:
+        start = _start(design, np.atleast_2d(values)[0])
+    beta = np.broadcast_to(start, (*values.shape[:-1], design.shape[1])).copy()
+    converged = np.zeros(values.shape[:-1], bool)
+    for _ in range(ITERATIONS):
+        mean = np.exp(np.clip(beta @ design.T, -300, 300))
+        weight = 1.0 / variance(mean)
+        jacobian = mean[..., None] * design
+        normal = np.einsum("...ci,...c,...cj->...ij", jacobian, weight, jacobian)
+        slope = np.einsum("...ci,...c->...i", jacobian, weight * (values - mean))
+        scale = np.sqrt(np.einsum("...ii->...i", normal)) + 1e-300  # equilibrate: columns differ by orders of magnitude
+        step = np.linalg.solve(normal / scale[..., None] / scale[..., None, :] + 1e-13 * np.eye(design.shape[1]), (slope / scale)[..., None])[..., 0] / scale
+        size = np.abs(step @ design.T).max(-1)
+        step = step * np.minimum(1.0, MAX_STEP / np.maximum(size, 1e-300))[..., None]
+        beta = beta + step
+        converged = size < TOLERANCE
+        if np.all(converged):
+            break
+    mean = np.exp(np.clip(beta @ design.T, -300, 300))
+    chi2 = np.sum((values - mean) ** 2 / variance(mean), axis=-1)
+    return LogLinear(beta, chi2, design.shape[0] - design.shape[1], converged)
+
+
+def _start(design: Float[np.ndarray, "cells terms"], values: Float[np.ndarray, " cells"]) -> Float[np.ndarray, " terms"]:
+    """Least squares through the logarithms of what is positive."""
+    good = values > 0
+    if good.sum() < design.shape[1]:
+        good = np.ones_like(good)
+    logs = np.log(np.maximum(values[good], 1e-300))
+    return np.linalg.lstsq(design[good], logs, rcond=None)[0]

@@ -1,0 +1,101 @@
+r"""Every power of depth L, width M and embedding dimension D.
+
+The network, its training and its limits are written with quantities of order one; this file alone turns them into raw scales:
+
+    branch multiplier     alpha / (L M)
+    initial std           sigma_u = rho_u sqrt(D),  sigma_v = rho_v sqrt(D)      (rho = 1: critical)
+    normalised step       z <- z - (eta / alpha) sum_x D_z phi^T b,   b = D times the loss gradient with respect to h
+    raw step              the same step on the plain gradient:  eta L M D / alpha^2
+    residual scale        branch multiplier times sigma_v:  rho sqrt(D) / (L M)  with  rho = alpha rho_v
+"""
+
+import math
+from typing import NamedTuple
+
+import equinox as eqx
+
+from ._choices import positive_float
+
+
+class InitStd(NamedTuple):
+    """Standard deviations of the entries that read a hidden state (`u`) and that write to it (`v`)."""
+
+    u: float
+    v: float
+
+
+class Scaling(eqx.Module):
+    r"""How a residual network is scaled: branch multiplier, initial weights, learning rates.
+
+    **Arguments:** `alpha` multiplies the residual branch; `learning_rate_u`, `learning_rate_v` are the normalised rates eta, of order one
+    at every shape; `fan_in` draws the writing weights with the standard deviation sqrt(M) of fan-in initialisation
+    instead of the critical sqrt(D).
+
+    Source: arXiv 2509.10167, Theorems 1 to 3.
+    """
+
+    alpha: float = 1.0
+    learning_rate_u: float = 1.0
+    learning_rate_v: float = 1.0
+    fan_in: bool = False
+    name: str = "mlu"
+
+    def __check_init__(self):
+        positive_float("alpha", self.alpha)
+        positive_float("learning_rate_u", self.learning_rate_u)
+        positive_float("learning_rate_v", self.learning_rate_v)
+
+    def branch(self, depth: int) -> float:
+        """Multiplier alpha / L of a block's average over its units (the average itself carries the 1/M)."""
+        return self.alpha / depth
+
+    def relative_std(self, width: float, dim: float) -> InitStd:
+        """(rho_u, rho_v) = (sigma_u, sigma_v) / sqrt(D); finite in the limit D = infinity unless the law depends on M/D."""
+        return InitStd(1.0, math.sqrt(width / dim) if self.fan_in else 1.0)
+
+    def init_std(self, width: float, dim: float) -> InitStd:
+        """(sigma_u, sigma_v), the standard deviations of the entries of u and v."""
+        relative = self.relative_std(width, dim)
+        return InitStd(relative.u * math.sqrt(dim), relative.v * math.sqrt(dim))
+
+    def step(self) -> InitStd:
+        """(eta_u, eta_v) / alpha, the factors in front of sum_x D_z phi^T b."""
+        return InitStd(self.learning_rate_u / self.alpha, self.learning_rate_v / self.alpha)
+
+    def raw_learning_rate(self, depth: int, width: int, dim: int) -> InitStd:
+        """eta L M D / alpha^2, the rates that multiply the plain gradient of the loss with respect to u and v."""
+        factor = depth * width * dim / self.alpha**2
+        return InitStd(self.learning_rate_u * factor, self.learning_rate_v * factor)
+
+    def residual_scale(self, depth: int, width: int, dim: int) -> float:
+        """rho sqrt(D) / (L M), the size of one unit's contribution to the residual stream at initialisation."""
+        return self.alpha / (depth * width) * self.init_std(width, dim).v
+
+    def sampling(self, depth: float, width: float, dim: float) -> float:
+        """sqrt(D / (L M)), the size of the sampling error of a network: its hidden width is L M."""
+        return math.sqrt(dim / (depth * width))
+
+
+def _rates(learning_rate: float, learning_rate_u: float | None, learning_rate_v: float | None) -> dict[str, float]:
+    return {
+        "learning_rate_u": learning_rate if learning_rate_u is None else learning_rate_u,
+        "learning_rate_v": learning_rate if learning_rate_v is None else learning_rate_v,
+    }
+
+
+def mlu(learning_rate: float = 1.0, *, learning_rate_u: float | None = None, learning_rate_v: float | None = None) -> Scaling:
+    """Maximal local updates: residual scale sqrt(D)/(L M), the critical one (Theorem 1; alpha = 1).
+
+    `learning_rate` sets both normalised rates; `learning_rate_u` and `learning_rate_v` set one each.
+    """
+    return Scaling(alpha=1.0, **_rates(learning_rate, learning_rate_u, learning_rate_v), name="mlu")
+
+
+def lazy(alpha: float, learning_rate: float = 1.0, *, learning_rate_u: float | None = None, learning_rate_v: float | None = None) -> Scaling:
+    """Residual scale alpha sqrt(D)/(L M): as alpha grows, units move by 1/alpha and the limit is the tangent ODE (Theorem 2)."""
+    return Scaling(alpha=alpha, **_rates(learning_rate, learning_rate_u, learning_rate_v), name="lazy")
+
+
+def fan_in(learning_rate: float = 1.0, *, learning_rate_u: float | None = None, learning_rate_v: float | None = None) -> Scaling:
+    """Fan-in initialisation of the writing weights with a 1/L branch: rho = sqrt(M/D), equal to `mlu` exactly when M = D."""
+    return Scaling(alpha=1.0, **_rates(learning_rate, learning_rate_u, learning_rate_v), fan_in=True, name="fan_in")

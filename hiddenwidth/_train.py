@@ -1,0 +1,175 @@
+r"""Full-batch gradient descent by a layer-wise backward sweep that updates each block as it passes.
+
+    forward    h_l = h_{l-1} + (alpha/L) sum_j w_j phi(h_{l-1}, z_{j,l})                       states stored
+    backward   b_{l-1} = b_l + (alpha/L) sum_j w_j D_h phi(h_{l-1}, z_{j,l})^T b_l             b_L = W_U dLoss/df
+    update     z_{j,l} <- z_{j,l} - (eta/alpha) sum_x D_z phi(h_{l-1}, z_{j,l})^T b_l          inside the backward sweep
+
+The gradient of the whole stack never exists. With w_j = 1/M this is gradient descent on a network with the raw rate eta L M D / alpha^2; with
+quadrature weights it trains the infinitely wide network of the same depth.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Float, PyTree
+
+from ._choices import positive_int
+from ._problem import Problem, StateSpace
+from ._resnet import ResNet
+from ._scaling import Scaling
+from ._unit import AbstractUnit
+
+
+class Trajectory(eqx.Module):
+    """What was seen during training; axis `step` counts gradient steps already taken, step 0 is initialisation.
+
+    `hidden` holds the last hidden state at the recorded steps (`hidden_steps`); `output`, `loss` and `finite` hold every step. `finite` is False from
+    the step at which the network left the finite numbers.
+    """
+
+    output: Float[Array, "*seed step batch out"]
+    loss: Float[Array, "*seed step"]
+    hidden: Float[Array, "*seed recorded batch dim"]
+    hidden_steps: tuple[int, ...] = eqx.field(static=True)
+
+    @property
+    def finite(self) -> Bool[Array, "*seed step"]:
+        """Per step: were loss and outputs finite?"""
+        return jnp.isfinite(self.loss) & jnp.all(jnp.isfinite(self.output), axis=(-1, -2))
+
+
+class Seen(NamedTuple):
+    """One forward pass: last hidden state, output, loss."""
+
+    hidden: Float[Array, "batch dim"]
+    output: Float[Array, "batch out"]
+    loss: Float[Array, ""]
+
+
+def forward(
+    unit: AbstractUnit, scaling: Scaling, params: PyTree, weights: Float[Array, "*width"], space: StateSpace
+) -> tuple[Seen, PyTree]:
+    """Forward pass with everything that the backward sweep needs: (seen, (states, caches)), stacked over depth."""
+    branch = scaling.branch(jax.tree.leaves(params)[0].shape[0])
+
+    def block(h, z):
+        total, cache = unit.block(h, z, weights)
+        return h + branch * total, (h, cache)
+
+    h, saved = lax.scan(block, space.start, params)
+    f = space.readout(h)
+    return Seen(h, f, space.loss(f)), saved
+
+
+def backward(
+    unit: AbstractUnit,
+    scaling: Scaling,
+    params: PyTree,
+    weights: Float[Array, "*width"],
+    space: StateSpace,
+    seen: Seen,
+    saved: PyTree,
+) -> tuple[PyTree, Float[Array, "batch dim"]]:
+    """Backward sweep with the update inside: (new parameters, b_0)."""
+    branch = scaling.branch(jax.tree.leaves(params)[0].shape[0])
+    rates = unit.rates(scaling)
+
+    def block(b, x):
+        z, (h, cache) = x
+        dh, dz = unit.block_vjp(h, z, weights, cache, b)
+        return b + branch * dh, update(z, dz, rates)
+
+    b, params = lax.scan(block, space.adjoint(seen.output), (params, saved), reverse=True)
+    return params, b
+
+
+def update(z: PyTree, dz: PyTree, rates: PyTree) -> PyTree:
+    """z - rates * dz; `rates` is one number or a tree with the structure of z."""
+    if jax.tree.structure(rates) != jax.tree.structure(z):
+        rates = jax.tree.map(lambda _: rates, z)
+    return jax.tree.map(lambda z, dz, rate: z - rate * dz, z, dz, rates)
+
+
+def descend(
+    unit: AbstractUnit,
+    scaling: Scaling,
+    params: PyTree,
+    weights: Float[Array, "*width"],
+    space: StateSpace,
+    steps: int,
+    hidden_steps: tuple[int, ...],
+) -> tuple[PyTree, Trajectory]:
+    """`steps` steps of gradient descent and the trajectory, the final state included (pure, to be jitted or vmapped by the caller)."""
+
+    def step(carry, k):
+        params, hidden = carry
+        seen, saved = forward(unit, scaling, params, weights, space)
+        params, _ = backward(unit, scaling, params, weights, space, seen, saved)
+        return (params, _record(hidden, hidden_steps, k, seen.hidden)), (seen.output, seen.loss)
+
+    hidden = jnp.zeros((len(hidden_steps), *space.start.shape), space.start.dtype)
+    (params, hidden), (output, loss) = lax.scan(step, (params, hidden), jnp.arange(steps))
+    last, _ = forward(unit, scaling, params, weights, space)
+    hidden = _record(hidden, hidden_steps, steps, last.hidden)
+    return params, Trajectory(jnp.concatenate([output, last.output[None]]), jnp.append(loss, last.loss), hidden, hidden_steps)
+
+
+def _record(hidden, hidden_steps: tuple[int, ...], k, h):
+    """Keep h if step k is a recorded one; memory grows with the recorded steps, not with all steps."""
+    due = jnp.asarray(hidden_steps) == k
+    return jnp.where(due[:, None, None], h[None], hidden)
+
+
+def check_hidden_steps(hidden_steps: tuple[int, ...] | None, steps: int) -> tuple[int, ...]:
+    """The recorded steps, sorted; default: the last one."""
+    chosen = (steps,) if hidden_steps is None else tuple(sorted(set(hidden_steps)))
+    if not chosen or chosen[0] < 0 or chosen[-1] > steps:
+        raise ValueError(f"hidden_steps={hidden_steps!r} is not possible; expected steps between 0 and steps={steps}.")
+    return chosen
+
+
+def train(net: ResNet, problem: Problem, *, steps: int, hidden_steps: tuple[int, ...] | None = None) -> tuple[ResNet, Trajectory]:
+    r"""Train one network by full-batch gradient descent.
+
+    **Arguments:** `net`: the network, whose dtype the computation follows; `problem`: data in the network's dimension; `steps`: number of gradient
+    steps; `hidden_steps`: at which steps to keep the last hidden state (default: the last step).
+
+    **Returns:** the trained network and its `Trajectory`.
+
+    **Raises:** `ValueError` when the dimensions of network and problem differ.
+
+    **Example:**
+
+    ```python
+    problem = hw.problems.sine(8, dim=16, key=jax.random.key(0))
+    net = hw.ResNet.init(hw.TwoLayer("tanh"), hw.mlu(), depth=32, width=4, dim=16, key=jax.random.key(1))
+    net, seen = hw.train(net, problem, steps=10)
+    seen.loss[-1]
+    ```
+    """
+    positive_int("steps", steps)
+    dtype = jax.tree.leaves(net.params)[0].dtype
+    space = problem.space().astype(dtype)
+    _check_dim(net, space)
+    params, seen = _train(net, space, steps, check_hidden_steps(hidden_steps, steps))
+    return eqx.tree_at(lambda n: n.params, net, params), seen
+
+
+def _check_dim(net: ResNet, space: StateSpace) -> None:
+    one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), net.params)
+    dim = space.start.shape[-1]
+    try:
+        got = jax.eval_shape(net.unit, jax.ShapeDtypeStruct((dim,), space.start.dtype), one).shape
+    except TypeError as error:
+        got = str(error).splitlines()[0]
+    if got != (dim,):
+        raise ValueError(f"network and problem do not fit: the problem has dim={dim}, a unit of the network gives {got}. Build both with the same dim.")
+
+
+@eqx.filter_jit
+def _train(net: ResNet, space: StateSpace, steps: int, hidden_steps: tuple[int, ...]):
+    with jax.default_matmul_precision("highest"):
+        return descend(net.unit, net.scaling, net.params, jnp.asarray(1.0 / net.width, space.start.dtype), space, steps, hidden_steps)
