@@ -1,9 +1,10 @@
 """hiddenwidth: finite residual networks, their infinite limits, and the error laws between them."""
 
-from . import problems as problems
+from . import plot as plot, problems as problems
 from ._claims import Claim as Claim
 from ._ensemble import Ensemble as Ensemble, ensemble as ensemble
 from ._law import Gaussian as Gaussian, Skewed as Skewed
+from ._limit.coupling import Coupling as Coupling, coupling_error as coupling_error
 from ._limit.infinite_width import depth_error as depth_error, DepthError as DepthError, infinite_width as infinite_width
 from ._limit.mean_ode import mean_ode as mean_ode
 from ._limit.solution import MeanODE as MeanODE

@@ -54,7 +54,7 @@ class ResNet(eqx.Module):
         laws = unit.laws(dim)
         keys = jax.random.split(key, len(laws))
         parts = [law.sample((depth, width, count), dtype=dtype, key=k) for (law, count), k in zip(laws, keys, strict=True)]
-        return cls(unit, scaling, unit.params(jnp.concatenate(parts, axis=-1), scaling.init_std(width, dim)))
+        return cls(unit, scaling, unit.params(parts, scaling.init_std(width, dim)))
 
     @property
     def depth(self) -> int:

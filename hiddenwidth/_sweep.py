@@ -1,10 +1,8 @@
 """A grid of ensembles over depth and width, as one labelled dataset."""
 
 import json
-import os
 import time
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 import jax
@@ -16,6 +14,7 @@ from tqdm.auto import tqdm
 
 from ._choices import positive_int
 from ._ensemble import Ensemble, ensemble
+from ._parallel import default_workers, each
 from ._problem import Problem
 from ._provenance import provenance
 from ._scaling import Scaling
@@ -75,11 +74,11 @@ def sweep(
         raise ValueError(f"depths={list(depths)} and widths={list(widths)}: expected at least one of each.")
     positive_int("seeds", seeds)
     recorded = check_hidden_steps(hidden_steps, positive_int("steps", steps))
-    if workers is None:
-        workers = (os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
+    workers = default_workers() if workers is None else positive_int("workers", workers)
 
-    def run(depth: int, width: int) -> tuple[Ensemble, float]:
+    def run(cell: tuple[int, int]) -> tuple[Ensemble, float]:
         start = time.perf_counter()
+        depth, width = cell
         cell_key = jax.random.fold_in(jax.random.fold_in(key, depth), width)
         members = ensemble(
             problem, unit, scaling, depth=depth, width=width, seeds=seeds, steps=steps, dtype=dtype, hidden_steps=recorded,
@@ -91,21 +90,17 @@ def sweep(
     runs.attrs = _attributes(problem, unit, scaling, steps, recorded, jnp.dtype(dtype), key)
     # Largest first, so that the last cells to finish are short.
     cells = sorted(((d, w) for d in depths for w in widths), key=lambda c: -c[0] * c[1])
-    with ThreadPoolExecutor(workers) as pool, tqdm(total=len(cells), desc="networks", unit="cell", disable=not progress, leave=False) as bar:
-        pending: dict[Future, tuple[int, int]] = {pool.submit(run, *cell): cell for cell in cells}
+    with tqdm(total=len(cells), desc="networks", unit="cell", disable=not progress, leave=False) as bar:
+
+        def store(cell: tuple[int, int], result: tuple[Ensemble, float]) -> None:
+            _store(runs, cell, *result)
+            bar.update()
+
         try:
-            while pending:
-                done, _ = wait(pending, return_when=FIRST_COMPLETED)
-                for future in done:
-                    _store(runs, pending.pop(future), *future.result())
-                    bar.update()
-        except BaseException as error:
-            for future in pending:
-                future.cancel()
-            if isinstance(error, KeyboardInterrupt):
-                runs.attrs["interrupted"] = 1
-                raise Interrupted(runs) from None
-            raise
+            each(run, cells, store, workers=workers)
+        except KeyboardInterrupt:
+            runs.attrs["interrupted"] = 1
+            raise Interrupted(runs) from None
     return runs
 
 

@@ -73,8 +73,8 @@ class TwoLayer(AbstractUnit):
         return ((Gaussian(), dim), (law, dim))
 
     def params(self, standard, std):
-        dim = standard.shape[-1] // 2
-        return TwoLayerParams(u=std.u * standard[..., :dim], v=std.v * standard[..., dim:])
+        u, v = standard
+        return TwoLayerParams(u=std.u * u, v=std.v * v)
 
     def rates(self, scaling: Scaling):
         step = scaling.step()

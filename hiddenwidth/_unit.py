@@ -36,8 +36,8 @@ class AbstractUnit(eqx.Module):
         """The independent standard scalars that a unit is built from: (law, how many) in order."""
 
     @abc.abstractmethod
-    def params(self, standard: Float[Any, "*units scalars"], std: InitStd) -> PyTree:
-        """Build z from standard scalars (mean 0, variance 1) and the initial standard deviations."""
+    def params(self, standard: Sequence[Float[Any, "*units scalars"]], std: InitStd) -> PyTree:
+        """Build z from standard scalars (mean 0, variance 1), one array for each entry of `laws`, and the initial standard deviations."""
 
     def rates(self, scaling: Scaling) -> PyTree:
         """The step eta/alpha of each leaf of z: one number for all, or a tree with the structure of z."""

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from tqdm.auto import tqdm
 
 from .._choices import positive_int
+from .._parallel import collect
 from .._problem import Problem
 from .._quadrature import AbstractQuadrature, Sobol
 from .._scaling import Scaling
@@ -70,16 +71,16 @@ def infinite_width(
     quadrature = Sobol() if quadrature is None else quadrature
     where = coordinates_of(problem, unit, scaling, coordinates)
     recorded = check_hidden_steps(hidden_steps, steps)
-    with jax.enable_x64(True):
-        runs = [_run(where, scaling, depth, steps, recorded, *standard_points(where, quadrature, i)) for i in range(quadrature.replicates)]
+    runs = collect(lambda i: _run(where, scaling, depth, steps, recorded, quadrature, i), range(quadrature.replicates))
     hidden, output = (np.stack(x) for x in zip(*runs, strict=True))
     return InfiniteWidth(depth, where, recorded, hidden, output)
 
 
-def _run(where: Coordinates, scaling: Scaling, depth: int, steps: int, recorded: tuple[int, ...], z0, weights):
-    z = jax.tree.map(jnp.asarray, z0)
-    seen = _descend(where.unit, scaling, z, jnp.asarray(weights), where.space.astype(jnp.float64), depth, steps, recorded)
-    return np.asarray(seen.hidden), np.asarray(seen.output)
+def _run(where: Coordinates, scaling: Scaling, depth: int, steps: int, recorded: tuple[int, ...], quadrature: AbstractQuadrature, replicate: int):
+    with jax.enable_x64(True):
+        z, weights = jax.tree.map(jnp.asarray, standard_points(where, quadrature, replicate))
+        seen = _descend(where.unit, scaling, z, weights, where.space.astype(jnp.float64), depth, steps, recorded)
+        return np.asarray(seen.hidden), np.asarray(seen.output)
 
 
 @eqx.filter_jit

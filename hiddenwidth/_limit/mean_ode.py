@@ -10,7 +10,7 @@ Representation: quadrature points z_j of mu_0, the same at every s, times Chebys
 interpolation between a dozen nodes is exact to about 1e-7, and diffrax integrates both equations on the interpolated parameters.
 """
 
-from typing import Any
+from collections.abc import Callable
 
 import diffrax
 import equinox as eqx
@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, PyTree
 from tqdm.auto import tqdm
 
 from .._choices import positive_float, positive_int
+from .._parallel import collect
 from .._problem import Problem, StateSpace
 from .._quadrature import AbstractQuadrature, Sobol
 from .._scaling import Scaling
@@ -84,11 +85,10 @@ def mean_ode(
     quadrature = Sobol() if quadrature is None else quadrature
     where = coordinates_of(problem, unit, scaling, coordinates)
     bar = tqdm(total=steps * quadrature.replicates, desc="mean ODE", unit="step", disable=not progress, leave=False)
-    with bar, jax.enable_x64(True), jax.default_matmul_precision("highest"):
-        runs = [
-            _integrate(where, scaling, *standard_points(where, quadrature, i), steps, nodes, tolerance, bar.update)
-            for i in range(quadrature.replicates)
-        ]
+    with bar:
+        runs = collect(
+            lambda i: _integrate(where, scaling, quadrature, i, steps, nodes, tolerance, bar.update), range(quadrature.replicates)
+        )
     hidden, adjoint = (np.stack(x) for x in zip(*runs, strict=True))
     solution = MeanODE(problem, unit, scaling, where, quadrature, chebyshev.nodes(nodes), tolerance, hidden, adjoint, None)
     if not budget:
@@ -111,12 +111,22 @@ def standard_points(
     where: Coordinates, quadrature: AbstractQuadrature, replicate: int
 ) -> tuple[PyTree, Float[np.ndarray, " points"]]:
     """Quadrature points of mu_0 as unit parameters, and their weights."""
-    points, weights = quadrature.points(where.unit.laws(where.space.start.shape[1]), replicate)
-    return where.unit.params(points, where.std), weights
+    laws = where.unit.laws(where.space.start.shape[1])
+    points, weights = quadrature.points(laws, replicate)
+    blocks = np.split(points, np.cumsum([count for _, count in laws])[:-1], axis=1)
+    return where.unit.params(blocks, where.std), weights
 
 
-def _integrate(where: Coordinates, scaling: Scaling, z0, weights, steps: int, nodes: int, tolerance: float, tick):
+def _integrate(
+    where: Coordinates, scaling: Scaling, quadrature: AbstractQuadrature, replicate: int, steps: int, nodes: int, tolerance: float,
+    tick: Callable[[], object] = lambda: None,
+) -> tuple[Float[np.ndarray, "step node batch reduced"], Float[np.ndarray, "step node batch reduced"]]:  # fmt: skip
     """One replicate: (h, b) at all steps and nodes."""
+    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+        return _integrate_64(where, scaling, *standard_points(where, quadrature, replicate), steps, nodes, tolerance, tick)
+
+
+def _integrate_64(where: Coordinates, scaling: Scaling, z0, weights, steps: int, nodes: int, tolerance: float, tick):
     space, weights = where.space.astype(jnp.float64), jnp.asarray(weights)
     z = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (nodes, *x.shape)), z0)
     hidden, adjoint = [], []
@@ -196,18 +206,16 @@ def _move(
 
 def _budget(solution: MeanODE) -> Budget:
     """Errors of nodes and tolerance by refinement on one small replicate (the same points on both sides, so their own error cancels)."""
-    small: Any = Sobol(log2_points=8, replicates=1)
+    small = Sobol(log2_points=8, replicates=1)
     steps, nodes, tolerance = solution.steps, len(solution.nodes), solution.tolerance
 
-    def outputs(nodes: int, tolerance: float):
-        with jax.enable_x64(True), jax.default_matmul_precision("highest"):
-            points = standard_points(solution.where, small, 0)
-            hidden, _ = _integrate(solution.where, solution.scaling, *points, steps, nodes, tolerance, lambda: None)
+    def last(nodes: int, tolerance: float):
+        hidden, _ = _integrate(solution.where, solution.scaling, small, 0, steps, nodes, tolerance)
         return hidden[:, -1]
 
-    base = outputs(nodes, tolerance)
+    base, finer, tighter = collect(lambda at: last(*at), [(nodes, tolerance), (2 * nodes - 1, tolerance), (nodes, tolerance / 100)])
     def rms(other):
         square = np.sum(solution.where.to_ambient(other - base) ** 2, axis=-1) / solution.where.coordinate_count
         return float(np.sqrt(square.mean(1)).max())
 
-    return Budget(nodes=rms(outputs(2 * nodes - 1, tolerance)), tolerance=rms(outputs(nodes, tolerance / 100)), quadrature=solution.quadrature_error())
+    return Budget(nodes=rms(finer), tolerance=rms(tighter), quadrature=solution.quadrature_error())

@@ -1,0 +1,23 @@
+"""How a command ends: exit status and what is printed."""
+
+from typing import NamedTuple
+
+import xarray as xr
+
+
+class Outcome(NamedTuple):
+    """Exit status (0: done, 1: nothing to measure, 130: interrupted) and the text for the terminal."""
+
+    status: int
+    text: str
+
+
+def all_diverged(runs: xr.Dataset) -> str:
+    """Name the cells in which every member diverged, or say nothing."""
+    lost = (runs.diverged_at >= 0).all("seed")
+    cells = [(int(d), int(w)) for d in runs.depth.values for w in runs.width.values if bool(lost.sel(depth=d, width=w))]
+    if not cells:
+        return ""
+    depth, width = cells[0]
+    first = int(runs.diverged_at.sel(depth=depth, width=width).min())
+    return f"Every member diverged in {len(cells)} of {lost.size} cells, the first being depth={depth} width={width} (from step {first})."

@@ -1,0 +1,242 @@
+"""`hiddenwidth rates`: the error law of Theorem 1, term by term, with a verdict."""
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+import xarray as xr
+
+from .. import _record, plot, problems
+from .._choices import positive_int
+from .._claims import table
+from .._limit.infinite_width import depth_error
+from .._limit.mean_ode import mean_ode
+from .._problem import Problem
+from .._quadrature import Sobol
+from .._rates import LADDER, MIN_SEEDS, RateFit, fit_rates
+from .._scaling import mlu
+from .._sweep import Interrupted, sweep
+from .._two_layer import TwoLayer
+from ._outcome import Outcome, all_diverged
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """What a problem is run with unless the user says otherwise."""
+
+    dim: int
+    steps: int
+    seeds: int
+    depths: tuple[int, ...]
+    widths: tuple[int, ...]
+    log2_points: int
+    replicates: int
+    depth_log2_points: int
+
+
+SIZES = {
+    ("sine", False): Sizes(16, 10, 512, (8, 16, 32, 64, 128), (1, 2, 4, 8, 16), 15, 6, 11),
+    ("sine", True): Sizes(16, 10, 256, (8, 16, 32, 64), (1, 2, 4, 8), 13, 4, 10),
+    ("gaussian", False): Sizes(32, 14, 256, (8, 16, 32, 64, 128), (2, 4, 8, 16), 13, 6, 10),
+    ("gaussian", True): Sizes(32, 14, 96, (8, 16, 32, 64), (2, 4, 8, 16), 12, 4, 9),
+    ("digits", False): Sizes(32, 9, 48, (8, 16, 32, 64), (2, 4, 8, 16), 11, 4, 8),
+    ("digits", True): Sizes(32, 9, 16, (8, 16, 32), (2, 4, 8), 10, 4, 7),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class RatesConfig:
+    """Measure a/L, b sqrt(D/(LM)) and c/(LM): networks against the Neural Mean ODE of their training.
+
+    Writes rates.json, rates.nc and rates.png into OUT. Example: hiddenwidth rates --problem sine --out results/sine
+    """
+
+    problem: Literal["sine", "gaussian", "digits"] = "sine"
+    """1-d regression; independent Gaussian inputs and targets; real handwritten digits."""
+    depths: tuple[int, ...] | None = None
+    """Depths L of the grid."""
+    widths: tuple[int, ...] | None = None
+    """Widths M of the grid."""
+    dim: int | None = None
+    """Embedding dimension D."""
+    seeds: int | None = None
+    """Independent initialisations in every cell."""
+    steps: int | None = None
+    """Gradient steps k."""
+    learning_rate: float = 1.0
+    """Normalised learning rate, of order one at every shape."""
+    learning_rate_u: float | None = None
+    """The rate of the reading weights u alone."""
+    learning_rate_v: float | None = None
+    """The rate of the writing weights v alone."""
+    activation: Literal["tanh", "erf", "relu", "gelu", "softplus", "linear"] = "tanh"
+    """Activation of the units."""
+    law: Literal["gaussian", "skewed"] = "gaussian"
+    """Initial law of the writing weights; skewed has no reduced coordinates, so its reference is less exact."""
+    loss: Literal["squared", "logistic", "softmax"] = "squared"
+    """Loss; logistic and softmax need class labels (--problem digits)."""
+    embedding: Literal["gaussian", "orthogonal"] = "gaussian"
+    """Random embeddings, or orthogonalised ones with exactly the limiting Gram matrix."""
+    classes: tuple[int, ...] = (3, 8)
+    """Digits to tell apart (--problem digits)."""
+    components: int = 4
+    """Principal components of the images (--problem digits)."""
+    seed: int = 0
+    """Seed of embeddings and initialisations."""
+    dtype: Literal["float32", "float64"] = "float32"
+    """Precision of the networks; references are always float64."""
+    out: Path = Path("results/rates")
+    """Directory for the record."""
+    overwrite: bool = False
+    """Write into a directory that is not empty."""
+    quick: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """A smaller grid with a coarser reference, within 60 s on 2 cores."""
+    progress: bool = True
+    """Show progress bars."""
+
+    def sizes(self) -> Sizes:
+        """The preset of the problem with what the user gave instead."""
+        preset = SIZES[self.problem, self.quick]
+        given = {k: getattr(self, k) for k in ("dim", "steps", "seeds", "depths", "widths") if getattr(self, k) is not None}
+        return dataclasses.replace(preset, **given)
+
+    def make_problem(self, dim: int) -> Problem:
+        """The chosen problem, embedded."""
+        common: dict[str, Any] = {"dim": dim, "key": jax.random.fold_in(jax.random.key(self.seed), 0), "embedding": self.embedding, "loss": self.loss}
+        if self.problem == "digits":
+            return problems.digits(self.classes, components=self.components, **common)
+        if self.loss != "squared":
+            raise ValueError(f"loss={self.loss!r} needs class labels and problem={self.problem!r} has none; use --problem digits or --loss squared.")
+        return problems.sine(**common) if self.problem == "sine" else problems.gaussian(**common)
+
+
+def run(config: RatesConfig) -> Outcome:
+    """Run the command: networks, reference, fit, record, picture."""
+    start = time.perf_counter()
+    sizes = config.sizes()
+    _check(sizes)
+    problem = config.make_problem(sizes.dim)
+    unit = TwoLayer(config.activation, config.law)
+    scaling = mlu(config.learning_rate, learning_rate_u=config.learning_rate_u, learning_rate_v=config.learning_rate_v)
+    _record.prepare_directory(config.out, config.overwrite)
+    settings = dataclasses.asdict(config) | dataclasses.asdict(sizes)
+    common = {"config": settings, "dtype": config.dtype}
+    try:
+        runs = sweep(
+            problem, unit, scaling, depths=sizes.depths, widths=sizes.widths, seeds=sizes.seeds, steps=sizes.steps,
+            dtype=jnp.dtype(config.dtype), progress=config.progress, key=jax.random.fold_in(jax.random.key(config.seed), 1),
+        )  # fmt: skip
+    except Interrupted as stop:
+        finished = int(stop.runs.done.sum())
+        _write_runs(config, stop.runs, common, start, interrupted=True)
+        return Outcome(130, f"Interrupted: {finished} of {stop.runs.done.size} cells were finished and kept in {config.out}/rates.nc.")
+    lost = all_diverged(runs)
+    if lost:
+        _write_runs(config, runs, common, start)
+        return Outcome(1, f"{lost} The networks are kept in {config.out}/rates.nc. Lower --learning-rate.")
+    try:
+        limit, fit = _measure(config, sizes, problem, unit, scaling, runs)
+    except (KeyboardInterrupt, ValueError) as error:
+        _write_runs(config, runs, common, start, interrupted=isinstance(error, KeyboardInterrupt))
+        if isinstance(error, ValueError):
+            raise
+        return Outcome(130, f"Interrupted: all networks were finished and are kept in {config.out}/rates.nc; the fit was not made.")
+    data = xr.merge([runs, fit.data, _reference_data(limit, sizes.steps)], combine_attrs="drop_conflicts", compat="no_conflicts", join="exact")
+    reference = {
+        "standard_error": {"hidden": limit.hidden_se(sizes.steps), "output": limit.output_se(sizes.steps)},
+        "budget": limit.budget._asdict() if limit.budget else None,
+        "coordinates": "reduced" if limit.where.reduced else "ambient",
+    }
+    diverged = int((runs.diverged_at >= 0).sum())
+    wall = time.perf_counter() - start
+    _record.write(
+        config.out, "rates", data, fit.claims, reference=reference, diverged=diverged, wall_s=wall,
+        range_rule="all cells without divergence; while chi-square rejects at 1 %, the cells with the smallest LM are dropped",
+        goodness=fit.goodness, **common,
+    )  # fmt: skip
+    draw(config.out)
+    return Outcome(0, _report(config, sizes, limit, fit, diverged, time.perf_counter() - start))
+
+
+def _check(sizes: Sizes) -> None:
+    """Complain before anything is computed."""
+    for what in ("depths", "widths"):
+        values = getattr(sizes, what)
+        if not values:
+            raise ValueError(f"{what}=() is empty; expected at least one.")
+        for value in values:
+            positive_int(what, value)
+    positive_int("steps", sizes.steps)
+    if positive_int("seeds", sizes.seeds) < MIN_SEEDS:
+        raise ValueError(f"seeds={sizes.seeds} is too few for an interval; expected at least {MIN_SEEDS}.")
+
+
+def _measure(config: RatesConfig, sizes: Sizes, problem, unit, scaling, runs: xr.Dataset):
+    limit = mean_ode(
+        problem, unit, scaling, steps=sizes.steps, quadrature=Sobol(sizes.log2_points, sizes.replicates), tolerance=1e-7, progress=config.progress
+    )
+    depth = depth_error(
+        problem, unit, scaling, depths=(*sizes.depths, *LADDER), steps=sizes.steps,
+        quadrature=Sobol(sizes.depth_log2_points, 4), progress=config.progress,
+    )  # fmt: skip
+    return limit, fit_rates(runs, limit, depth)
+
+
+def _reference_data(limit, steps: int) -> xr.Dataset:
+    return xr.Dataset(
+        {
+            "limit_hidden": (("limit_replicate", "batch", "dim"), limit.hidden_replicates(steps)),
+            "limit_output": (("limit_replicate", "step", "batch", "out"), np.stack([limit.output_replicates(k) for k in range(steps + 1)], 1)),
+        }
+    )
+
+
+def _write_runs(config: RatesConfig, runs: xr.Dataset, common: dict[str, Any], start: float, **extra: Any) -> None:
+    _record.write(
+        config.out, "rates", runs, [], reference={}, diverged=int((runs.diverged_at >= 0).sum()), wall_s=time.perf_counter() - start, **common, **extra
+    )
+
+
+def draw(out: Path) -> None:
+    """Draw OUT/rates.png from OUT/rates.json and OUT/rates.nc."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    record = _record.read(out, "rates")
+    c = record.info["config"]
+    title = (
+        f"{c['problem']}: D = {c['dim']}, {c['steps']} steps at learning rate {c['learning_rate']:g}, {c['activation']} units, "
+        f"{c['seeds']} initialisations a point (bars: 95 %)"
+    )
+    axes = plot.rates(record.data, record.info["claims"], title=title)
+    axes[0, 0].figure.savefig(out / "rates.png", dpi=110)
+    plt.close(axes[0, 0].figure)
+
+
+def _report(config: RatesConfig, sizes: Sizes, limit, fit: RateFit, diverged: int, wall: float) -> str:
+    lines = [
+        f"{config.problem}: n={len(limit.problem.inputs)} D={sizes.dim} steps={sizes.steps} seeds={sizes.seeds} "
+        f"depths={','.join(map(str, sizes.depths))} widths={','.join(map(str, sizes.widths))}",
+        f"Mean ODE: loss {limit.loss(0):.4f} -> {limit.loss(sizes.steps):.4f}; standard error {limit.output_se(sizes.steps):.1e} (output), "
+        f"{limit.hidden_se(sizes.steps):.1e} (hidden)",
+        "",
+        table(fit.claims),
+        "",
+    ]
+    for name, g in fit.goodness.items():
+        if "chi2" in g:
+            lines.append(f"{name}: chi2 {g['chi2']:.1f} for {g['dof']} degrees of freedom (p = {g['p_value']:.2f}), {g['cells_used']} of {g['cells']} cells")
+    lines.append(f"diverged: {diverged} of {runs_count(sizes)} networks. {wall:.0f} s. Record in {config.out}/rates.json, .nc, .png")
+    return "\n".join(lines)
+
+
+def runs_count(sizes: Sizes) -> int:
+    """How many networks the grid holds."""
+    return len(set(sizes.depths)) * len(set(sizes.widths)) * sizes.seeds

@@ -1,0 +1,43 @@
+"""Independent jobs on the cores of one machine, from threads: XLA compiles and runs outside Python's lock."""
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import TypeVar
+
+import jax
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def default_workers() -> int:
+    """One job a core on CPU, one at a time on an accelerator."""
+    return (os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
+
+
+def each(
+    function: Callable[[Item], Result], items: Iterable[Item], done: Callable[[Item, Result], None], *, workers: int | None = None
+) -> None:
+    """Call `function` on every item, `done(item, result)` in this thread as each finishes. An exception, Ctrl-C included, cancels what has not begun.
+
+    JAX's contexts (precision, x64) belong to a thread: `function` enters its own.
+    """
+    with ThreadPoolExecutor(workers or default_workers()) as pool:
+        pending: dict[Future[Result], Item] = {pool.submit(function, item): item for item in items}
+        try:
+            while pending:
+                finished, _ = wait(pending, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    done(pending.pop(future), future.result())
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+def collect(function: Callable[[Item], Result], items: Iterable[Item], *, workers: int | None = None) -> list[Result]:
+    """The results in the order of the items."""
+    items = list(items)
+    results: dict[int, Result] = {}
+    each(lambda i: function(items[i]), range(len(items)), results.__setitem__, workers=workers)
+    return [results[i] for i in range(len(items))]
