@@ -1,18 +1,23 @@
 r"""Fits of the two sampling terms over the cells of a grid, with bootstrap intervals and a stated range.
 
-    fluctuation   V(L, M)  = b^2 S L^(2p) M^(2q) exp(e/L + f/(LM))          theory p = q = -1/2; S = D for hidden states, 1 for outputs
-    bias          B(L, M)  = c^2 (LM)^(2g)       exp(e/L + f/(LM))          theory g = -1
+    fluctuation   V(L, M)  = b^2 S L^(2p) M^(2q) exp(corrections)          theory p = q = -1/2; S = D for hidden states, 1 for outputs
+    bias          B(L, M)  = c^2 (LM)^(2g)       exp(corrections)          theory g = -1
 
-The factor exp(...) is the next order of the expansion in 1/L and 1/(LM), fitted, so that small shapes may stay in the range.
+The error law is the first term of an expansion in 1/L and x = D/(LM), and networks of a size that one can afford are not infinitely far in it:
 
-Range rule: start from all cells in which no member diverged; while chi-square rejects the fit at 1 %, drop the cells with the smallest LM, as long as
-three more cells than coefficients remain.
+    corrections = e_1/L + f_1 x + e_2/L^2 + f_2 x^2 + g x/L
+
+First orders are free. Second orders have the prior N(0, size^2) with sizes fixed beforehand, the products of the first orders' usual sizes (2 for 1/L, 1/2 for x).
+They widen every interval by what a neglected order of that size could do, and most where LM is small; without them a grid with many seeds rejects a true law.
+
+Range rule: start from the cells with LM >= D, x <= 1, in which no member diverged; while chi-square rejects the fit at 1 %, drop the cells with the
+smallest LM, as long as three more cells than free coefficients remain.
 """
 
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from . import _loglinear
 from ._depth_fit import Estimate
@@ -22,102 +27,135 @@ REJECT = 0.01
 SPARE_CELLS = 3
 NORMAL_95 = 1.959963984540054
 
+RANGE_RULE = (
+    "cells with LM >= D and no divergence; while chi-square rejects at 1 %, the cells with the smallest LM are dropped; "
+    "corrections of first order in 1/L and D/(LM) free, of second order with priors of sizes 4, 1/4 and 2"
+)
 
-class LawFit(NamedTuple):
-    """A fitted sampling term: constant (at the theory's exponents), free exponents, goodness of fit, range."""
 
-    constant: Estimate
-    exponents: dict[str, Estimate]
-    mean: Float[np.ndarray, " cells"]  # fitted value in every cell, the theory's exponents
-    chi2: float
-    dof: int
-    p_value: float
-    used: Float[np.ndarray, " cells"]  # bool
+class Grid(NamedTuple):
+    """The cells of a sweep, flattened."""
+
+    depth: Float[np.ndarray, " cells"]
+    width: Float[np.ndarray, " cells"]
+    dim: float
+
+    @property
+    def product(self) -> Float[np.ndarray, " cells"]:
+        """L M."""
+        return self.depth * self.width
 
 
 class Law(NamedTuple):
-    """Which powers a term has: names of the free exponents, their columns, the theory's exponent of the mean square in each."""
+    """Which powers a term has: names of the free exponents, their columns, the theory's exponents of the mean square, the scale S."""
 
     names: tuple[str, ...]
     columns: Float[np.ndarray, "cells powers"]
     theory: tuple[float, ...]
-    scale: float  # S
+    scale: float
 
 
-def fluctuation_law(depth, width, scale: float) -> Law:
+class LawFit(NamedTuple):
+    """A fitted sampling term: constant (at the theory's exponents), free exponents, fitted mean squares, goodness of fit, cells used."""
+
+    constant: Estimate
+    exponents: dict[str, Estimate]
+    mean: Float[np.ndarray, " cells"]
+    chi2: float
+    dof: int
+    p_value: float
+    used: Bool[np.ndarray, " cells"]
+
+
+def fluctuation_law(grid: Grid, scale: float) -> Law:
     """V ~ S / (L M)."""
-    return Law(("exponent_depth", "exponent_width"), np.stack([np.log(depth), np.log(width)], 1), (-1.0, -1.0), scale)
+    return Law(("exponent_depth", "exponent_width"), np.stack([np.log(grid.depth), np.log(grid.width)], 1), (-1.0, -1.0), scale)
 
 
-def bias_law(depth, width) -> Law:
+def bias_law(grid: Grid) -> Law:
     """B ~ 1 / (L M)^2."""
-    return Law(("exponent",), np.log(depth * width)[:, None], (-2.0,), 1.0)
+    return Law(("exponent",), np.log(grid.product)[:, None], (-2.0,), 1.0)
 
 
-def fit_law(law: Law, depth, width, values, draws, variance) -> LawFit:
+def fit_law(law: Law, grid: Grid, values, draws, variance, rng: np.random.Generator) -> LawFit:
     """Fit one term.
 
-    **Arguments:** `values` (cells) and `draws` (bootstrap, cells) of the mean square, NaN where a cell is not usable; `variance(mean, cells)`: sampling
-    variance of the statistic as a function of its mean, for the chosen cells.
+    **Arguments:** `values` (cells) and `draws` (bootstrap, cells) of the mean square, NaN where a cell is not usable; `variance(mean, used)`: sampling
+    variance of the statistic as a function of its mean, for the used cells.
     """
-    nuisance = np.stack([1.0 / depth, 1.0 / (depth * width)], 1)
-    used = np.isfinite(values)
+    used = np.isfinite(values) & (grid.product >= grid.dim)
+    power = np.exp(law.columns @ np.asarray(law.theory)) * law.scale
     while True:
-        design, kept = _design(law, nuisance, used)
-        if used.sum() < design.shape[1] + 1:
-            return _nothing(law, used)
-        free = _loglinear.fit(design, values[used] / law.scale, _scaled(variance, used, law.scale))
-        smaller = used & (depth * width > (depth * width)[used].min())
-        if free.p_value >= REJECT or smaller.sum() < design.shape[1] + SPARE_CELLS:
+        columns = _columns(law, grid, used)
+        free = _free(columns)
+        if used.sum() < free + 1:
+            missing = Estimate(np.nan, np.nan, np.nan)
+            return LawFit(missing, dict.fromkeys(law.names, missing), np.full(len(used), np.nan), np.nan, 0, np.nan, used)
+        fitted = _fit(columns, used, values / power, variance, power)
+        smaller = used & (grid.product > grid.product[used].min())
+        if fitted.p_value >= REJECT or smaller.sum() < free + SPARE_CELLS:
             break
         used = smaller
-    free_draws = _loglinear.fit(design, draws[:, used] / law.scale, _scaled(variance, used, law.scale), free.beta)
+    # Free exponents as departures from the theory's; then the constant, with the theory's exponents imposed.
     exponents = {}
-    for name in law.names:
-        if name in kept:
-            column = kept.index(name)
-            exponents[name] = _estimate(free.beta[column] / 2, free_draws.beta[:, column] / 2, free_draws.converged)
-        else:
-            exponents[name] = Estimate(np.nan, np.nan, np.nan)
-    # Constant: the theory's exponents imposed.
-    power = np.exp(law.columns @ np.asarray(law.theory)) * law.scale
-    fixed_design, fixed_kept = _design(law._replace(names=(), columns=law.columns[:, :0], theory=()), nuisance, used)
-    var = _scaled(variance, used, power[used])
-    fixed = _loglinear.fit(fixed_design, values[used] / power[used], var)
-    fixed_draws = _loglinear.fit(fixed_design, draws[:, used] / power[used], var, fixed.beta)
-    constant = _estimate(np.exp(fixed.beta[0] / 2), np.exp(fixed_draws.beta[:, 0] / 2), fixed_draws.converged)
-    every = {"constant": np.ones(len(depth)), "1/L": nuisance[:, 0], "1/(LM)": nuisance[:, 1]}
-    mean = power * np.exp(np.stack([every[name] for name in fixed_kept], 1) @ fixed.beta)
+    estimate = _bootstrap(columns, used, fitted, draws / power, variance, power, rng)
+    for name, theory in zip(law.names, law.theory, strict=True):
+        exponents[name] = estimate(name, lambda beta, theory=theory: (beta + theory) / 2)
+    fixed_columns = {name: column for name, column in columns.items() if name not in law.names}
+    fixed = _fit(fixed_columns, used, values / power, variance, power)
+    estimate = _bootstrap(fixed_columns, used, fixed, draws / power, variance, power, rng)
+    constant = estimate("constant", lambda beta: np.exp(beta / 2))
+    mean = power * np.exp(np.stack([c for c, _ in fixed_columns.values()], 1) @ fixed.beta)
     return LawFit(constant, exponents, mean, float(fixed.chi2), fixed.dof, fixed.p_value, used)
 
 
-def _design(law: Law, nuisance, used):
-    """Constant, powers, next orders: columns are added in this order while they raise the rank and leave a degree of freedom."""
-    chosen, kept = [np.ones(used.sum())], ["constant"]
-    for name, column in [*zip(law.names, law.columns.T, strict=True), ("1/L", nuisance[:, 0]), ("1/(LM)", nuisance[:, 1])]:
-        trial = np.stack([*chosen, column[used]], 1)
+def _columns(law: Law, grid: Grid, used) -> dict[str, tuple[Float[np.ndarray, " cells"], float]]:
+    """Name -> (column over all cells, prior size). Free columns are added in this order while they raise the rank and leave a degree of freedom."""
+    x, y = 1.0 / grid.depth, grid.dim / grid.product
+    wanted = {"constant": np.ones_like(x)} | dict(zip(law.names, law.columns.T, strict=True)) | {"1/L": x, "x": y}
+    columns: dict[str, tuple[np.ndarray, float]] = {}
+    for name, column in wanted.items():
+        trial = np.stack([c[used] for c, _ in columns.values()] + [column[used]], 1)
         unit = trial / np.linalg.norm(trial, axis=0)
-        if np.linalg.matrix_rank(unit, tol=1e-6) == trial.shape[1] and trial.shape[1] < used.sum():
-            chosen.append(column[used])
-            kept.append(name)
-    return np.stack(chosen, 1), kept
+        if trial.shape[1] < used.sum() and np.linalg.matrix_rank(unit, tol=1e-6) == trial.shape[1]:
+            columns[name] = (column, np.inf)
+    return columns | {"1/L^2": (x**2, 4.0), "x^2": (y**2, 0.25), "x/L": (x * y, 2.0)}
 
 
-def _scaled(variance, used, scale):
-    return lambda mean: variance(mean * scale, used) / np.asarray(scale) ** 2
+def _free(columns) -> int:
+    return sum(size == np.inf for _, size in columns.values())
 
 
-def _estimate(value: float, draws: Float[np.ndarray, " draws"], converged) -> Estimate:
-    """Normal interval with the bootstrap standard error; none when a tenth of the draws has no fit."""
-    if np.mean(converged) < 0.9:
-        return Estimate(float(value), np.nan, np.nan)
-    se = float(draws[converged].std(ddof=1))
-    return Estimate(float(value), se, NORMAL_95 * se)
+def _fit(columns, used, values, variance, power) -> _loglinear.LogLinear:
+    """Fit values/power; `columns` over all cells."""
+    design = np.stack([c[used] for c, _ in columns.values()], 1)
+    sizes = np.array([size for _, size in columns.values()])
+    return _loglinear.fit(design, values[used], _relative(variance, used, power), prior_scale=sizes)
 
 
-def _nothing(law: Law, used) -> LawFit:
-    missing = Estimate(np.nan, np.nan, np.nan)
-    return LawFit(missing, dict.fromkeys(law.names, missing), np.full(len(used), np.nan), np.nan, 0, np.nan, used)
+def _bootstrap(columns, used, fitted: _loglinear.LogLinear, draws, variance, power, rng: np.random.Generator):
+    """Refit every draw, with the centres of the priors drawn as well; returns a function (name, transform) -> Estimate."""
+    design = np.stack([c[used] for c, _ in columns.values()], 1)
+    sizes = np.array([size for _, size in columns.values()])
+    centres = rng.standard_normal((len(draws), len(sizes))) * np.where(np.isinf(sizes), 0.0, sizes)
+    refit = _loglinear.fit(design, draws[:, used], _relative(variance, used, power), fitted.beta, sizes, centres)
+
+    def estimate(name: str, transform) -> Estimate:
+        if name not in columns:
+            return Estimate(np.nan, np.nan, np.nan)
+        column = list(columns).index(name)
+        value = float(transform(fitted.beta[column]))
+        if np.mean(refit.converged) < 0.9:  # a tenth of the draws has no fit: no interval worth the name
+            return Estimate(value, np.nan, np.nan)
+        se = float(transform(refit.beta[refit.converged, column]).std(ddof=1))
+        return Estimate(value, se, NORMAL_95 * se)
+
+    return estimate
+
+
+def _relative(variance, used, power):
+    """Variance of values/power as a function of its mean."""
+    return lambda mean: variance(mean * power[used], used) / power[used] ** 2
 
 
 def variance_of_variance(cells: list[CellStatistics]):

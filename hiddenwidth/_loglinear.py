@@ -2,6 +2,9 @@ r"""Log-linear laws fitted by quasi-likelihood: E[y_c] = exp(x_c . beta), with t
 
 The estimating equation  sum_c x_c mu_c (y_c - mu_c) / var_c(mu_c) = 0  has expectation zero whatever the law of y, so unbiased squares may be fitted even where
 noise makes some of them negative, which a straight line through logarithms cannot. Solved by Gauss-Newton, many data sets (bootstrap draws) at once.
+
+A coefficient may carry a prior N(centre, scale^2): it enters as one more datum. Bootstrap draws move its centre too, so that intervals contain what the prior
+leaves open.
 """
 
 from collections.abc import Callable
@@ -37,18 +40,23 @@ def fit(
     values: Float[np.ndarray, "*draws cells"],
     variance: Variance,
     start: Float[np.ndarray, " terms"] | None = None,
+    prior_scale: Float[np.ndarray, " terms"] | None = None,
+    prior_centre: Float[np.ndarray, "*draws terms"] | float = 0.0,
 ) -> LogLinear:
-    """Fit E[values] = exp(design @ beta) to every row of `values`."""
+    """Fit E[values] = exp(design @ beta) to every row of `values`; `prior_scale` is infinite for a free coefficient (default: all are)."""
+    precision = np.zeros(design.shape[1]) if prior_scale is None else 1.0 / prior_scale**2
     if start is None:
-        start = _start(design, np.atleast_2d(values)[0])
+        free = precision == 0
+        start = np.zeros(design.shape[1])
+        start[free] = _start(design[:, free], np.atleast_2d(values)[0])
     beta = np.broadcast_to(start, (*values.shape[:-1], design.shape[1])).copy()
     converged = np.zeros(values.shape[:-1], bool)
     for _ in range(ITERATIONS):
         mean = np.exp(np.clip(beta @ design.T, -300, 300))
         weight = 1.0 / variance(mean)
         jacobian = mean[..., None] * design
-        normal = np.einsum("...ci,...c,...cj->...ij", jacobian, weight, jacobian)
-        slope = np.einsum("...ci,...c->...i", jacobian, weight * (values - mean))
+        normal = np.einsum("...ci,...c,...cj->...ij", jacobian, weight, jacobian) + np.diag(precision)
+        slope = np.einsum("...ci,...c->...i", jacobian, weight * (values - mean)) - precision * (beta - prior_centre)
         scale = np.sqrt(np.einsum("...ii->...i", normal)) + 1e-300  # equilibrate: columns differ by orders of magnitude
         step = np.linalg.solve(normal / scale[..., None] / scale[..., None, :] + 1e-13 * np.eye(design.shape[1]), (slope / scale)[..., None])[..., 0] / scale
         size = np.abs(step @ design.T).max(-1)
@@ -58,8 +66,8 @@ def fit(
         if np.all(converged):
             break
     mean = np.exp(np.clip(beta @ design.T, -300, 300))
-    chi2 = np.sum((values - mean) ** 2 / variance(mean), axis=-1)
-    return LogLinear(beta, chi2, design.shape[0] - design.shape[1], converged)
+    chi2 = np.sum((values - mean) ** 2 / variance(mean), axis=-1) + np.sum(precision * (beta - prior_centre) ** 2, axis=-1)
+    return LogLinear(beta, chi2, design.shape[0] - int(np.sum(precision == 0)), converged)
 
 
 def _start(design: Float[np.ndarray, "cells terms"], values: Float[np.ndarray, " cells"]) -> Float[np.ndarray, " terms"]:

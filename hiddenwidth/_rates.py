@@ -19,7 +19,7 @@ from jaxtyping import Float
 
 from ._claims import Claim, claim, table
 from ._depth_fit import DepthFit, Estimate, fit_depth
-from ._law_fit import NORMAL_95, LawFit, bias_law, fit_law, fluctuation_law, variance_of_bias2, variance_of_variance
+from ._law_fit import NORMAL_95, Grid, LawFit, bias_law, fit_law, fluctuation_law, variance_of_bias2, variance_of_variance
 from ._limit.infinite_width import DepthError, depth_error
 from ._limit.solution import MeanODE
 from ._statistics import CellStatistics, cell_statistics, seed_counts
@@ -89,7 +89,7 @@ def fit_rates(
     claims, goodness, data = [], {}, []
     for name in OBSERVABLES:
         frame = _frame(name, runs, limit, depth, steps)
-        one = _fit_observable(name, frame, depth, bootstrap, rng)
+        one = _fit_observable(name, frame, depth, limit.problem.dim, bootstrap, rng)
         claims += one[0]
         goodness |= one[1]
         data.append(one[2])
@@ -183,17 +183,15 @@ def _cells(frame: _Frame, bootstrap: int, rng: np.random.Generator) -> tuple[lis
     return cells, seeds
 
 
-def _fit_observable(name: str, frame: _Frame, depth: DepthError, bootstrap: int, rng: np.random.Generator):
+def _fit_observable(name: str, frame: _Frame, depth: DepthError, dim: float, bootstrap: int, rng: np.random.Generator):
     cells, seeds = _cells(frame, bootstrap, rng)
-    grid = (len(frame.depth), len(frame.width))
-    at_depth, at_width = (x.ravel() for x in np.meshgrid(frame.depth, frame.width, indexing="ij"))
+    shape = (len(frame.depth), len(frame.width))
+    grid = Grid(*(x.ravel() for x in np.meshgrid(frame.depth, frame.width, indexing="ij")), dim)
     variance, bias2, error2 = (np.array([getattr(c, k) for c in cells]) for k in ("variance", "bias2", "error2"))
     draws = {k: np.stack([getattr(c, k) for c in cells], 1) for k in ("variance_draws", "bias2_draws", "error2_draws")}
-    fluctuation = fit_law(
-        fluctuation_law(at_depth, at_width, frame.fluctuation_scale), at_depth, at_width, variance, draws["variance_draws"],
-        variance_of_variance(cells),
-    )  # fmt: skip
-    bias = fit_law(bias_law(at_depth, at_width), at_depth, at_width, bias2, draws["bias2_draws"], variance_of_bias2(cells, seeds))
+    law = fluctuation_law(grid, frame.fluctuation_scale)
+    fluctuation = fit_law(law, grid, variance, draws["variance_draws"], variance_of_variance(cells), rng)
+    bias = fit_law(bias_law(grid), grid, bias2, draws["bias2_draws"], variance_of_bias2(cells, seeds), rng)
     shifts = depth.hidden if name == "hidden" else depth.output
     curve = np.sqrt(np.mean(shifts**2, axis=(-1, -2)))
     depth_fit = fit_depth(np.asarray(depth.depths, float), curve)
@@ -207,8 +205,8 @@ def _fit_observable(name: str, frame: _Frame, depth: DepthError, bootstrap: int,
         *(_claim(name, f"bias.{k}", e) for k, e in bias.exponents.items()),
     ]
     goodness = {f"{name}.fluctuation": _goodness(fluctuation), f"{name}.bias": _goodness(bias)}
-    alignment = _alignment(frame, bias2, grid)
-    depth_mean = depth_curve(depth_fit, at_depth)
+    alignment = _alignment(frame, bias2, shape)
+    depth_mean = depth_curve(depth_fit, grid.depth)
     bias_mean = np.sqrt(bias.mean)
     predicted2 = depth_mean**2 + 2 * alignment * depth_mean * bias_mean + bias_mean**2 + fluctuation.mean
     goodness[f"{name}.depth"] = {"corrections": depth_fit.corrections.tolist(), "alignment_with_bias": alignment}
@@ -224,7 +222,7 @@ def _fit_observable(name: str, frame: _Frame, depth: DepthError, bootstrap: int,
             "in_fluctuation_fit": fluctuation.used, "in_bias_fit": bias.used, "diverged": frame.diverged.ravel(),
         }  # fmt: skip
     data = xr.Dataset(
-        {k: (("depth", "width"), v.reshape(grid)) for k, v in columns.items()}
+        {k: (("depth", "width"), v.reshape(shape)) for k, v in columns.items()}
         | {
             "depth_error": (("replicate", "reference_depth"), curve),
             "fitted_depth_error": (("reference_depth",), depth_curve(depth_fit, np.asarray(depth.depths, float))),
@@ -240,13 +238,13 @@ def depth_curve(fit: DepthFit, depth: Float[np.ndarray, " points"]) -> Float[np.
     return fit.constant.value / depth * np.exp(powers @ fit.corrections)
 
 
-def _alignment(frame: _Frame, bias2, grid) -> float:
+def _alignment(frame: _Frame, bias2, shape: tuple[int, int]) -> float:
     """Cosine between the depth error and the sampling bias, pooled over cells: how much of (a/L + c/(LM))^2 is cross term."""
     limit, shift = frame.limit.mean(0), frame.shift.mean(0)
     small = _project(shift, frame)
     dot = norm = 0.0
-    for i, j in np.ndindex(grid):
-        bias = bias2.reshape(grid)[i, j]
+    for i, j in np.ndindex(*shape):
+        bias = bias2.reshape(shape)[i, j]
         if np.isfinite(bias) and bias > 0:
             mean = _project(frame.members[i, j].mean(0) - limit - shift[i], frame)
             dot += float(mean @ small[i])

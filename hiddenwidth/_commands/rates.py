@@ -14,6 +14,7 @@ import xarray as xr
 from .. import _record, plot, problems
 from .._choices import positive_int
 from .._claims import table
+from .._law_fit import RANGE_RULE
 from .._limit.infinite_width import depth_error
 from .._limit.mean_ode import mean_ode
 from .._problem import Problem
@@ -156,8 +157,7 @@ def run(config: RatesConfig) -> Outcome:
     wall = time.perf_counter() - start
     _record.write(
         config.out, "rates", data, fit.claims, reference=reference, diverged=diverged, wall_s=wall,
-        range_rule="all cells without divergence; while chi-square rejects at 1 %, the cells with the smallest LM are dropped",
-        goodness=fit.goodness, **common,
+        range_rule=RANGE_RULE, goodness=fit.goodness, **common,
     )  # fmt: skip
     draw(config.out)
     return Outcome(0, _report(config, sizes, limit, fit, diverged, time.perf_counter() - start))
