@@ -95,7 +95,7 @@ def ensemble(
 def _members(unit, scaling, space: StateSpace, keys, depth: int, width: int, steps: int, recorded, group: int, dtype):
     def member(key):
         net = ResNet.init(unit, scaling, depth=depth, width=width, dim=space.start.shape[1], dtype=dtype, key=key)
-        return descend(unit, scaling, net.params, jnp.asarray(1.0 / width, dtype), space, steps, recorded)[1]
+        return descend(unit, scaling, net.params, jnp.full((width,), 1.0 / width, dtype), space, steps, recorded)[1]
 
     with jax.default_matmul_precision("highest"):
         return lax.map(member, keys, batch_size=group)

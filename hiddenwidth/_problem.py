@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Key
 
 from ._choices import choose, finite_array, positive_int
 from ._loss import LOSSES
+from ._types import AnyArray
 
 EMBEDDINGS = {"gaussian": None, "orthogonal": None}
 
@@ -23,9 +24,9 @@ class StateSpace(eqx.Module):
     `inner` is the factor of the inner product, 1/D in the ambient space R^D and 1 in reduced coordinates, where D has been divided out.
     """
 
-    start: Float[Array, "batch dim"]
-    unembedding: Float[Array, "dim out"]
-    targets: Float[Array, "batch out"]
+    start: Float[AnyArray, "batch dim"]
+    unembedding: Float[AnyArray, "dim out"]
+    targets: Float[AnyArray, "batch out"]
     loss_name: str = eqx.field(static=True)
     inner: float = eqx.field(static=True)
 

@@ -74,7 +74,7 @@ class ResNet(eqx.Module):
         """All hidden states h_0, ..., h_L of one data point."""
 
         def block(h, z):
-            total, _ = self.unit.block(h[None], z, jnp.asarray(1.0 / self.width, h.dtype))
+            total, _ = self.unit.block(h[None], z, jnp.full((self.width,), 1.0 / self.width, h.dtype))
             h = h + self.scaling.branch(self.depth) * total[0]
             return h, h
 

@@ -50,7 +50,7 @@ class Seen(NamedTuple):
 
 
 def forward(
-    unit: AbstractUnit, scaling: Scaling, params: PyTree, weights: Float[Array, "*width"], space: StateSpace
+    unit: AbstractUnit, scaling: Scaling, params: PyTree, weights: Float[Array, " width"], space: StateSpace
 ) -> tuple[Seen, PyTree]:
     """Forward pass with everything that the backward sweep needs: (seen, (states, caches)), stacked over depth."""
     branch = scaling.branch(jax.tree.leaves(params)[0].shape[0])
@@ -68,7 +68,7 @@ def backward(
     unit: AbstractUnit,
     scaling: Scaling,
     params: PyTree,
-    weights: Float[Array, "*width"],
+    weights: Float[Array, " width"],
     space: StateSpace,
     seen: Seen,
     saved: PyTree,
@@ -97,7 +97,7 @@ def descend(
     unit: AbstractUnit,
     scaling: Scaling,
     params: PyTree,
-    weights: Float[Array, "*width"],
+    weights: Float[Array, " width"],
     space: StateSpace,
     steps: int,
     hidden_steps: tuple[int, ...],
@@ -172,4 +172,4 @@ def _check_dim(net: ResNet, space: StateSpace) -> None:
 @eqx.filter_jit
 def _train(net: ResNet, space: StateSpace, steps: int, hidden_steps: tuple[int, ...]):
     with jax.default_matmul_precision("highest"):
-        return descend(net.unit, net.scaling, net.params, jnp.asarray(1.0 / net.width, space.start.dtype), space, steps, hidden_steps)
+        return descend(net.unit, net.scaling, net.params, jnp.full((net.width,), 1.0 / net.width, space.start.dtype), space, steps, hidden_steps)

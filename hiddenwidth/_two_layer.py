@@ -5,20 +5,21 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from ._activation import ACTIVATIONS, value_and_slope
 from ._choices import choose
 from ._law import LAWS, AbstractLaw, Gaussian
 from ._scaling import Scaling
+from ._types import AnyArray
 from ._unit import AbstractUnit
 
 
 class TwoLayerParams(NamedTuple):
     """Parameters of one two-layer unit, or of a stack of them: `u` reads the hidden state, `v` writes to it. Shapes (..., dim)."""
 
-    u: Float[Array, "*units dim"]
-    v: Float[Array, "*units dim"]
+    u: Float[AnyArray, "*units dim"]
+    v: Float[AnyArray, "*units dim"]
 
 
 class TwoLayer(AbstractUnit):
@@ -84,13 +85,13 @@ class TwoLayer(AbstractUnit):
 
     def block(self, h, z, weights):
         pre = h @ z.u.T * self._inner(h.shape[-1])
-        return (self.sigma(pre) * weights) @ z.v, pre
+        return (self.sigma(pre) * weights[None, :]) @ z.v, pre
 
     def block_vjp(self, h, z, weights, cache, b):
         inner = self._inner(h.shape[-1])
         act, slope = value_and_slope(self.sigma, cache)
         back = slope * (b @ z.v.T) * inner  # sigma'(u.h/D) (v.b)/D
-        return (back * weights) @ z.u, TwoLayerParams(u=back.T @ h, v=act.T @ b)
+        return (back * weights[None, :]) @ z.u, TwoLayerParams(u=back.T @ h, v=act.T @ b)
 
     def rotation_invariant(self, dim):
         """u and v independent with rotation-invariant laws: the part of v outside the data's span averages to zero."""

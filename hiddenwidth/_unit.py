@@ -44,21 +44,21 @@ class AbstractUnit(eqx.Module):
         return scaling.step().u
 
     def block(
-        self, h: Float[Array, "batch dim"], z: PyTree, weights: Float[Array, "*width"]
+        self, h: Float[Array, "batch dim"], z: PyTree, weights: Float[Array, " width"]
     ) -> tuple[Float[Array, "batch dim"], PyTree]:
         """sum_j w_j phi(h_x, z_j) for every data point x, and whatever `block_vjp` wants to find again."""
         phi = jax.vmap(jax.vmap(self, in_axes=(None, 0)), in_axes=(0, None))(h, z)
-        return jnp.sum(phi * jnp.broadcast_to(weights, phi.shape[1:2])[:, None], axis=1), None
+        return jnp.einsum("j,xjc->xc", weights, phi), None
 
     def block_vjp(
-        self, h: Float[Array, "batch dim"], z: PyTree, weights: Float[Array, "*width"], cache: PyTree, b: Float[Array, "batch dim"]
+        self, h: Float[Array, "batch dim"], z: PyTree, weights: Float[Array, " width"], cache: PyTree, b: Float[Array, "batch dim"]
     ) -> tuple[Float[Array, "batch dim"], PyTree]:
         """(sum_j w_j D_h phi^T b_x for every x,  sum_x D_z phi(h_x, z_j)^T b_x for every unit j, not weighted)."""
         _, pull = jax.vjp(lambda h, z: jax.vmap(jax.vmap(self, in_axes=(None, 0)), in_axes=(0, None))(h, z), h, z)
         width = jax.tree.leaves(z)[0].shape[0]
         per_unit = jnp.broadcast_to(b[:, None, :], (b.shape[0], width, b.shape[1]))
         _, dz = pull(per_unit)
-        dh, _ = pull(per_unit * jnp.broadcast_to(weights, (width,))[:, None])
+        dh, _ = pull(per_unit * weights[None, :, None])
         return dh, dz
 
     def rotation_invariant(self, dim: int) -> bool:

@@ -1,0 +1,1 @@
+from . import typecheck as typecheck  # found by name by the jaxtyping import hook

@@ -1,0 +1,168 @@
+"""Networks and their training against autodiff, plain numpy loops, and each other."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hiddenwidth as hw
+from hiddenwidth._resnet import loss
+from hiddenwidth._train import descend
+
+STEPS = 3
+
+
+def numpy_run(problem, u, v, alpha, eta_u, eta_v, steps):
+    """The training equations as plain loops over blocks and units (tanh, squared loss)."""
+    depth, width, dim = u.shape
+    u, v = u.copy(), v.copy()
+    y = problem.targets
+    outputs = []
+    for step in range(steps + 1):
+        h = [problem.inputs @ problem.embedding.T]
+        for l in range(depth):
+            new = h[-1].copy()
+            for j in range(width):
+                new += alpha / (depth * width) * np.tanh(h[-1] @ u[l, j] / dim)[:, None] * v[l, j]
+            h.append(new)
+        f = h[-1] @ problem.unembedding / dim
+        outputs.append(f)
+        if step == steps:
+            break
+        b = (f - y) @ problem.unembedding.T / y.size
+        for l in reversed(range(depth)):
+            before = b.copy()
+            for j in range(width):
+                act = np.tanh(h[l] @ u[l, j] / dim)
+                slope = (1 - act**2) * (before @ v[l, j]) / dim
+                b += alpha / (depth * width) * slope[:, None] * u[l, j]
+                u[l, j] -= eta_u / alpha * slope @ h[l]
+                v[l, j] -= eta_v / alpha * act @ before
+    return np.stack(outputs), h[-1], u, v
+
+
+@pytest.fixture(params=[1.0, 3.0])
+def setting(request, key):
+    problem = hw.problems.gaussian(4, d_in=3, d_out=2, dim=6, key=key)
+    scaling = hw.lazy(request.param, learning_rate_u=0.7, learning_rate_v=1.3)
+    with jax.enable_x64(True):
+        net = hw.ResNet.init(hw.TwoLayer("tanh"), scaling, depth=5, width=3, dim=6, dtype=jnp.float64, key=key)
+    return problem, scaling, net
+
+
+def test_training_is_the_plain_loop(setting):
+    problem, scaling, net = setting
+    with jax.enable_x64(True):
+        trained, seen = hw.train(net, problem, steps=STEPS)
+    outputs, hidden, u, v = numpy_run(problem, np.asarray(net.params.u), np.asarray(net.params.v), scaling.alpha, 0.7, 1.3, STEPS)
+    np.testing.assert_allclose(seen.output, outputs, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(seen.hidden[0], hidden, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(trained.params.u, u, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(trained.params.v, v, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "erf", "relu", "gelu", "softplus", "linear", jnp.sin])
+@pytest.mark.parametrize("loss_name", ["squared", "logistic", "softmax"])
+def test_one_step_is_the_raw_rate_times_autodiff(key, activation, loss_name):
+    inputs = np.random.default_rng(0).standard_normal((4, 3))
+    targets = {"squared": inputs[:, :2], "logistic": np.sign(inputs[:, :2]), "softmax": np.eye(2)[[0, 1, 1, 0]]}[loss_name]
+    problem = hw.Problem.embed(inputs, targets, dim=6, loss=loss_name, key=key)
+    scaling = hw.lazy(2.0, learning_rate_u=0.3, learning_rate_v=0.5)
+    with jax.enable_x64(True):
+        net = hw.ResNet.init(hw.TwoLayer(activation), scaling, depth=4, width=3, dim=6, dtype=jnp.float64, key=key)
+        gradient = eqx.filter_grad(loss)(net, problem.space().astype(jnp.float64)).params
+        trained, _ = hw.train(net, problem, steps=1)
+        rate = scaling.raw_learning_rate(4, 3, 6)
+        np.testing.assert_allclose(trained.params.u, net.params.u - rate.u * gradient.u, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(trained.params.v, net.params.v - rate.v * gradient.v, rtol=0, atol=1e-12)
+
+
+class Plain(hw.AbstractUnit):
+    """A two-layer unit through the generic block: the user's path."""
+
+    linear_growth = True
+
+    def __call__(self, h, z):
+        u, v = z
+        return v * jnp.tanh(jnp.dot(u, h) / h.shape[0])
+
+    def laws(self, dim):
+        return ((hw.Gaussian(), dim), (hw.Gaussian(), dim))
+
+    def params(self, standard, std):
+        return (std.u * standard[0], std.v * standard[1])
+
+
+def test_generic_unit_trains_like_the_closed_form(key):
+    problem = hw.problems.sine(5, dim=6, key=key)
+    with jax.enable_x64(True):
+        sizes = {"depth": 4, "width": 3, "dim": 6, "dtype": jnp.float64, "key": key}
+        ours = hw.train(hw.ResNet.init(hw.TwoLayer("tanh"), hw.mlu(), **sizes), problem, steps=STEPS)[1]
+        plain = hw.train(hw.ResNet.init(Plain(), hw.mlu(), **sizes), problem, steps=STEPS)[1]
+    np.testing.assert_allclose(plain.output, ours.output, rtol=0, atol=1e-13)
+
+
+def test_states_of_one_point_are_the_trajectory(setting):
+    problem, _, net = setting
+    with jax.enable_x64(True):
+        _, seen = hw.train(net, problem, steps=STEPS, hidden_steps=(0, STEPS))
+        start = jnp.asarray(problem.space().start)
+        np.testing.assert_allclose(jax.vmap(net)(start), seen.hidden[0], rtol=0, atol=1e-13)
+        states = net.states(start[0])
+    assert states.shape == (6, 6)
+    np.testing.assert_array_equal(states[0], start[0])
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_member_equals_the_lone_run(key, dtype):
+    problem = hw.problems.sine(5, dim=4, key=key)
+    unit, scaling = hw.TwoLayer("tanh"), hw.mlu()
+    shape = {"depth": 6, "width": 2, "dtype": dtype}
+    few = hw.ensemble(problem, unit, scaling, **shape, seeds=3, steps=STEPS, key=key)
+    many = hw.ensemble(problem, unit, scaling, **shape, seeds=7, steps=STEPS, key=key)
+    split = hw.ensemble(problem, unit, scaling, **shape, seeds=7, steps=STEPS, memory=1.0, key=key)
+    tolerance = 50 * np.finfo(dtype).eps
+    np.testing.assert_allclose(many.output[:3], few.output, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(split.hidden, many.hidden, rtol=0, atol=tolerance)
+    for i in range(3):
+        with jax.enable_x64(dtype == jnp.float64):
+            net = hw.ResNet.init(unit, scaling, **shape, dim=4, key=jax.random.fold_in(key, i))
+            _, alone = hw.train(net, problem, steps=STEPS)
+        assert alone.output.dtype == dtype
+        np.testing.assert_allclose(few.output[i], alone.output, rtol=0, atol=tolerance)
+
+
+def test_gradient_of_the_whole_stack_is_never_stored(key):
+    """The step's temporaries stay below one more copy of the weights: a stored gradient would be a copy by itself."""
+    problem = hw.problems.sine(2, dim=8, key=key)
+    unit, scaling = hw.TwoLayer("tanh"), hw.mlu()
+    net = hw.ResNet.init(unit, scaling, depth=64, width=256, dim=8, key=key)
+    space = problem.space().astype(jnp.float32)
+
+    def step(params):
+        return descend(unit, scaling, params, jnp.full((256,), 1 / 256, jnp.float32), space, 1, (1,))[0]
+
+    analysis = jax.jit(step, donate_argnums=0).lower(net.params).compile().memory_analysis()
+    weights = sum(x.nbytes for x in jax.tree.leaves(net.params))
+    saved = 64 * 2 * (8 + 256) * 4  # states and pre-activations of both points
+    assert analysis.temp_size_in_bytes < weights + 2 * saved
+
+
+def test_divergence_is_counted_not_hidden(key):
+    problem = hw.problems.sine(5, dim=4, key=key)
+    runs = hw.ensemble(problem, hw.TwoLayer("linear"), hw.mlu(50.0), depth=4, width=2, seeds=6, steps=12, key=key)
+    assert runs.diverged.all()
+    assert np.all(runs.diverged_at > 0)
+    calm = hw.ensemble(problem, hw.TwoLayer("linear"), hw.mlu(0.1), depth=4, width=2, seeds=6, steps=12, key=key)
+    assert not calm.diverged.any()
+
+
+def test_skewed_law_draws_the_law_it_integrates(key):
+    law = hw.Skewed()
+    draws = np.sort(np.asarray(law.sample((20000,), key=key)))
+    uniform = (np.arange(20000) + 0.5) / 20000
+    # Kolmogorov-Smirnov distance: 1.63/sqrt(n) at the 1 % level
+    assert np.max(np.abs(np.interp(draws, law.quantile(uniform), uniform) - uniform)) < 1.63 / np.sqrt(20000)
+    z = law.quantile((np.arange(10**6) + 0.5) / 10**6)
+    np.testing.assert_allclose([z.mean(), (z**2).mean(), (z**3).mean()], [0, 1, 2], atol=2e-3)
