@@ -54,12 +54,19 @@ def claim(name: str, value: float, se: float, half_width: float, *, source: str,
     return Claim(name, float(value), float(se), (float(interval[0]), float(interval[1])), theory, max_width, verdict, why, source)
 
 
+def decimals(c: Claim) -> int:
+    """Decimals that show two figures of the half-width of the interval."""
+    half = (c.ci95[1] - c.ci95[0]) / 2
+    return min(6, max(0, 1 - math.floor(math.log10(half)))) if math.isfinite(half) and half > 0 else 4
+
+
 def table(claims: list[Claim]) -> str:
     """Claims as aligned text: term, value, interval, theory, verdict."""
     rows = [("claim", "value", "95 % interval", "theory", "verdict")]
     for c in claims:
-        interval = f"[{c.ci95[0]:.4g}, {c.ci95[1]:.4g}]"
-        rows.append((c.name, f"{c.value:.4g}", interval, "" if c.theory is None else f"{c.theory:g}", c.verdict + (f" ({c.why})" if c.why else "")))
+        digits = decimals(c)
+        interval = f"[{c.ci95[0]:.{digits}f}, {c.ci95[1]:.{digits}f}]"
+        rows.append((c.name, f"{c.value:.{digits}f}", interval, "" if c.theory is None else f"{c.theory:g}", c.verdict + (f" ({c.why})" if c.why else "")))
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True)).rstrip() for row in rows]
     return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])

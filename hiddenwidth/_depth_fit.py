@@ -38,9 +38,7 @@ def fit_depth(depths: Float[np.ndarray, " depth"], error: Float[np.ndarray, "rep
     coarse, _ = _expand(depths, logs, order - 1, exponent=-1.0)
     free, _ = _expand(depths, logs, order, exponent=None)
     free_coarse, _ = _expand(depths, logs, order - 1, exponent=None)
-    return DepthFit(
-        _combine(np.exp(constant[:, 0]), np.exp(coarse[:, 0])), _combine(free[:, 1], free_coarse[:, 1]), correction.mean(0)
-    )
+    return DepthFit(_combine(np.exp(constant[:, 0]), np.exp(coarse[:, 0])), _combine(free[:, 1], free_coarse[:, 1]), correction.mean(0))
 
 
 def _expand(depths, logs, order: int, *, exponent: float | None):

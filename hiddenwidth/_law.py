@@ -6,6 +6,7 @@ through their quantile function; both therefore see the same law.
 
 import abc
 import math
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -19,7 +20,7 @@ class AbstractLaw(eqx.Module):
     """A scalar law with mean 0 and variance 1."""
 
     #: Are independent copies jointly rotation invariant? True for the Gaussian only; the exact reduction needs it.
-    rotation_invariant: eqx.AbstractClassVar[bool]
+    rotation_invariant: ClassVar[bool]
 
     @abc.abstractmethod
     def sample(self, shape: tuple[int, ...], *, dtype=jnp.float32, key: Key[Array, ""]) -> Float[Array, "..."]:
@@ -33,7 +34,7 @@ class AbstractLaw(eqx.Module):
 class Gaussian(AbstractLaw):
     """The standard normal law N(0, 1)."""
 
-    rotation_invariant = True
+    rotation_invariant: ClassVar[bool] = True
 
     def sample(self, shape, *, dtype=jnp.float32, key):
         return jax.random.normal(key, (math.prod(shape),), dtype).reshape(shape)
@@ -48,7 +49,7 @@ class Skewed(AbstractLaw):
     It is not symmetric, so terms that vanish by symmetry under a Gaussian law show up.
     """
 
-    rotation_invariant = False
+    rotation_invariant: ClassVar[bool] = False
 
     def sample(self, shape, *, dtype=jnp.float32, key):
         return jax.random.exponential(key, (math.prod(shape),), dtype).reshape(shape) - 1

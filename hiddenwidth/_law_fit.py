@@ -7,11 +7,12 @@ The error law is the first term of an expansion in 1/L and x = D/(LM), and netwo
 
     corrections = e_1/L + f_1 x + e_2/L^2 + f_2 x^2 + g x/L
 
-First orders are free. Second orders have the prior N(0, size^2) with sizes fixed beforehand, the products of the first orders' usual sizes (2 for 1/L, 1/2 for x).
-They widen every interval by what a neglected order of that size could do, and most where LM is small; without them a grid with many seeds rejects a true law.
+First orders are free. Second orders have the prior N(0, size^2) with sizes fixed beforehand, the products of the usual sizes of
+the first orders (2 for 1/L, 1/2 for x). They widen every interval by what a neglected order of that size could do, and most where
+LM is small; without them a grid with many seeds rejects a true law.
 
-Range rule: start from the cells with LM >= D, x <= 1, in which no member diverged; while chi-square rejects the fit at 1 %, drop the cells with the
-smallest LM, as long as three more cells than free coefficients remain.
+Range rule: start from the cells with LM >= D, x <= 1, in which no member diverged; while chi-square rejects the fit at 1 %,
+drop the cells with the smallest LM, as long as three more cells than free coefficients remain.
 """
 
 from typing import NamedTuple

@@ -45,10 +45,7 @@ def fit(
 ) -> LogLinear:
     """Fit E[values] = exp(design @ beta) to every row of `values`; `prior_scale` is infinite for a free coefficient (default: all are)."""
     precision = np.zeros(design.shape[1]) if prior_scale is None else 1.0 / prior_scale**2
-    if start is None:
-        free = precision == 0
-        start = np.zeros(design.shape[1])
-        start[free] = _start(design[:, free], np.atleast_2d(values)[0])
+    start = _start(design, precision == 0, np.atleast_2d(values)[0]) if start is None else start
     beta = np.broadcast_to(start, (*values.shape[:-1], design.shape[1])).copy()
     converged = np.zeros(values.shape[:-1], bool)
     for _ in range(ITERATIONS):
@@ -70,10 +67,13 @@ def fit(
     return LogLinear(beta, chi2, design.shape[0] - int(np.sum(precision == 0)), converged)
 
 
-def _start(design: Float[np.ndarray, "cells terms"], values: Float[np.ndarray, " cells"]) -> Float[np.ndarray, " terms"]:
-    """Least squares through the logarithms of what is positive."""
+def _start(design: Float[np.ndarray, "cells terms"], free: Bool[np.ndarray, " terms"], values: Float[np.ndarray, " cells"]) -> Float[np.ndarray, " terms"]:
+    """Least squares through the logarithms of what is positive, for the free coefficients; 0 for those with a prior."""
+    beta = np.zeros(design.shape[1])
+    design = design[:, free]
     good = values > 0
     if good.sum() < design.shape[1]:
         good = np.ones_like(good)
     logs = np.log(np.maximum(values[good], 1e-300))
-    return np.linalg.lstsq(design[good], logs, rcond=None)[0]
+    beta[free] = np.linalg.lstsq(design[good], logs, rcond=None)[0]
+    return beta

@@ -16,9 +16,7 @@ def default_workers() -> int:
     return (os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
 
 
-def each(
-    function: Callable[[Item], Result], items: Iterable[Item], done: Callable[[Item, Result], None], *, workers: int | None = None
-) -> None:
+def each(function: Callable[[Item], Result], items: Iterable[Item], done: Callable[[Item, Result], None], *, workers: int | None = None) -> None:
     """Call `function` on every item, `done(item, result)` in this thread as each finishes. An exception, Ctrl-C included, cancels what has not begun.
 
     JAX's contexts (precision, x64) belong to a thread: `function` enters its own.

@@ -1,6 +1,6 @@
 r"""A learning problem: data, loss, and the fixed linear maps into and out of the residual stream.
 
-    h_0 = W_E x  (hidden state, rms of order one),     f = W_U^T h_L / D,     b_L = D dLoss/dh_L = W_U dLoss/df
+h_0 = W_E x  (hidden state, rms of order one),     f = W_U^T h_L / D,     b_L = D dLoss/dh_L = W_U dLoss/df
 """
 
 import math
@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
+from numpy.typing import ArrayLike
 
 from ._choices import choose, finite_array, positive_int
 from ._loss import LOSSES
@@ -63,10 +64,6 @@ class Problem(eqx.Module):
 
     def __check_init__(self):
         choose("loss", self.loss, LOSSES)
-        if len(self.inputs) != len(self.targets):
-            raise ValueError(
-                f"inputs has {len(self.inputs)} rows and targets has {len(self.targets)}; expected one target row for each input row."
-            )
         if self.loss == "logistic" and not np.all(np.abs(self.targets) == 1):
             raise ValueError("loss='logistic' expects targets of -1 and +1; recode the labels, or use loss='squared'.")
         if self.loss == "softmax" and not (np.all(self.targets >= 0) and np.allclose(self.targets.sum(1), 1)):
@@ -75,8 +72,8 @@ class Problem(eqx.Module):
     @classmethod
     def embed(
         cls,
-        inputs: Float[np.ndarray, "batch features"],
-        targets: Float[np.ndarray, "batch out"],
+        inputs: ArrayLike,
+        targets: ArrayLike,
         *,
         dim: float,
         key: Key[Array, ""] | None = None,
@@ -106,6 +103,8 @@ class Problem(eqx.Module):
         """
         inputs = finite_array("inputs", inputs, ndim=2)
         targets = finite_array("targets", targets, ndim=2)
+        if len(inputs) != len(targets):
+            raise ValueError(f"inputs has {len(inputs)} rows and targets has {len(targets)}; expected one target row for each input row.")
         choose("embedding", embedding, EMBEDDINGS)
         if dim == math.inf:
             return cls(inputs, targets, None, None, loss, name)
@@ -135,9 +134,7 @@ class Problem(eqx.Module):
     def space(self) -> StateSpace:
         """The ambient state space R^D, in float64 numpy arrays; `ValueError` when D is infinite."""
         if self.embedding is None or self.unembedding is None:
-            raise ValueError(
-                "dim=inf has no ambient state space: networks and ambient quadrature need a finite dim. Use problem.with_dim(D, key=...)."
-            )
+            raise ValueError("dim=inf has no ambient state space: networks and ambient quadrature need a finite dim. Use problem.with_dim(D, key=...).")
         return StateSpace(self.inputs @ self.embedding.T, self.unembedding, self.targets, self.loss, 1.0 / self.dim)
 
 

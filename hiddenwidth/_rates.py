@@ -15,14 +15,14 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 
 from ._claims import Claim, claim, table
 from ._depth_fit import DepthFit, Estimate, fit_depth
 from ._law_fit import NORMAL_95, Grid, LawFit, bias_law, fit_law, fluctuation_law, variance_of_bias2, variance_of_variance
 from ._limit.infinite_width import DepthError, depth_error
 from ._limit.solution import MeanODE
-from ._statistics import CellStatistics, cell_statistics, seed_counts
+from ._statistics import CellStatistics, cell_statistics, missing_cell, seed_counts
 
 #: Depths at which the depth term is measured, besides those of the runs. It costs no networks.
 LADDER = (8, 16, 32, 64, 128)
@@ -93,7 +93,8 @@ def fit_rates(
         claims += one[0]
         goodness |= one[1]
         data.append(one[2])
-    return RateFit(claims, goodness, xr.concat(data, "observable"))
+    frame: Any = xr.concat(data, "observable")
+    return RateFit(claims, goodness, frame)
 
 
 def _check(runs: xr.Dataset, limit: MeanODE, steps: int) -> None:
@@ -115,13 +116,13 @@ class _Frame(eqx.Module):
     members: Float[np.ndarray, "depth width seed full"]
     limit: Float[np.ndarray, "replicate full"]
     shift: Float[np.ndarray, "replicate depth full"]  # infinite width minus limit
-    projection: Float[np.ndarray, "full small"] | None  # where the mean of the members can differ from the reference; None: anywhere
+    projection: Float[np.ndarray, "dim small"] | None  # where the mean of the members can differ from the reference; None: anywhere
     batch: int
     fluctuation_scale: float
     depth: Float[np.ndarray, " depth"]
     width: Float[np.ndarray, " width"]
-    excluded: Float[np.ndarray, "depth width"]  # bool: not run, or a member diverged
-    diverged: Float[np.ndarray, "depth width"]
+    excluded: Bool[np.ndarray, "depth width"]  # not run, or a member diverged
+    diverged: Int[np.ndarray, "depth width"]
 
 
 def _frame(name: str, runs: xr.Dataset, limit: MeanODE, depth: DepthError, steps: int) -> _Frame:
@@ -173,7 +174,7 @@ def _cells(frame: _Frame, bootstrap: int, rng: np.random.Generator) -> tuple[lis
     for i in range(len(frame.depth)):
         for j in range(len(frame.width)):
             if frame.excluded[i, j]:
-                cells.append(CellStatistics(*[np.nan] * 7, *[np.full(bootstrap, np.nan)] * 3))
+                cells.append(missing_cell(bootstrap))
                 continue
             deviation = frame.members[i, j] - limit - shift[i]
             reference_draws = resampled(small_limit, pick_limit) + resampled(small_shift[:, i], pick_shift)
@@ -186,7 +187,8 @@ def _cells(frame: _Frame, bootstrap: int, rng: np.random.Generator) -> tuple[lis
 def _fit_observable(name: str, frame: _Frame, depth: DepthError, dim: float, bootstrap: int, rng: np.random.Generator):
     cells, seeds = _cells(frame, bootstrap, rng)
     shape = (len(frame.depth), len(frame.width))
-    grid = Grid(*(x.ravel() for x in np.meshgrid(frame.depth, frame.width, indexing="ij")), dim)
+    at_depth, at_width = np.meshgrid(frame.depth, frame.width, indexing="ij")
+    grid = Grid(at_depth.ravel(), at_width.ravel(), dim)
     variance, bias2, error2 = (np.array([getattr(c, k) for c in cells]) for k in ("variance", "bias2", "error2"))
     draws = {k: np.stack([getattr(c, k) for c in cells], 1) for k in ("variance_draws", "bias2_draws", "error2_draws")}
     law = fluctuation_law(grid, frame.fluctuation_scale)
@@ -201,6 +203,7 @@ def _fit_observable(name: str, frame: _Frame, depth: DepthError, dim: float, boo
         _claim(name, "depth.exponent", depth_fit.exponent),
         _claim(name, "fluctuation.constant", fluctuation.constant),
         *(_claim(name, f"fluctuation.{k}", e) for k, e in fluctuation.exponents.items()),
+        *_split_claim(name, grid, variance / fluctuation.mean, draws["variance_draws"] / fluctuation.mean, fluctuation.used),
         _claim(name, "bias.constant", bias.constant),
         *(_claim(name, f"bias.{k}", e) for k, e in bias.exponents.items()),
     ]
@@ -212,7 +215,7 @@ def _fit_observable(name: str, frame: _Frame, depth: DepthError, dim: float, boo
     goodness[f"{name}.depth"] = {"corrections": depth_fit.corrections.tolist(), "alignment_with_bias": alignment}
 
     def se(key):
-        return np.nanstd(draws[key], axis=0, ddof=1) if np.any(np.isfinite(draws[key])) else np.full(len(cells), np.nan)
+        return draws[key].std(0, ddof=1)
 
     with np.errstate(invalid="ignore"):
         columns = {
@@ -257,6 +260,30 @@ def _claim(observable: str, name: str, estimate: Estimate) -> Claim:
         f"{observable}.{name}", estimate.value, estimate.se, estimate.half_width,
         source=SOURCE[name.split(".")[0]], theory=THEORY.get(name), max_width=MAX_WIDTH.get(name),
     )  # fmt: skip
+
+
+def _split_claim(observable: str, grid: Grid, ratio2, draws, used) -> list[Claim]:
+    """Depth and width are interchangeable: b is the same for every split of an LM, within 6 % or 3 standard errors. The worst split is reported.
+
+    `ratio2`: measured over fitted mean square, so that b is compared with the fitted next orders in 1/L and D/(LM) taken off.
+    """
+    worst: tuple[float, float, float] | None = None
+    for product in np.unique(grid.product[used]):
+        split = used & (grid.product == product)
+        if split.sum() < 2:
+            continue
+        mean = np.sqrt(ratio2[split]).mean()
+        for cell in np.flatnonzero(split):
+            ratio = math.sqrt(ratio2[cell]) / mean - 1
+            se = float(np.sqrt(np.maximum(draws[:, cell], 0)).std(ddof=1)) / mean
+            excess = abs(ratio) - max(0.06, 3 * se)
+            worst = max(worst or (-math.inf, 0.0, 0.0), (excess, ratio, se))
+    if worst is None:
+        return []
+    excess, ratio, se = worst
+    verdict, why = ("holds", "") if excess <= 0 else ("fails", "one split differs by more than 6 % and 3 standard errors")
+    interval = (ratio - NORMAL_95 * se, ratio + NORMAL_95 * se)
+    return [Claim(f"{observable}.fluctuation.worst_split", ratio, se, interval, 0.0, None, verdict, why, SOURCE["fluctuation"])]
 
 
 def _goodness(fit: LawFit) -> dict[str, Any]:

@@ -42,9 +42,7 @@ class ResNet(eqx.Module):
     params: PyTree[Float[Array, "depth width ..."]]
 
     @classmethod
-    def init(
-        cls, unit: AbstractUnit, scaling: Scaling, *, depth: int, width: int, dim: int, dtype: Any = jnp.float32, key: Key[Array, ""]
-    ) -> "ResNet":
+    def init(cls, unit: AbstractUnit, scaling: Scaling, *, depth: int, width: int, dim: int, dtype: Any = jnp.float32, key: Key[Array, ""]) -> "ResNet":
         """Draw all units independently from mu_0.
 
         **Raises:** `ValueError` for sizes that are not positive whole numbers.

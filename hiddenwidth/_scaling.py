@@ -10,7 +10,7 @@ The network, its training and its limits are written with quantities of order on
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 
@@ -76,7 +76,7 @@ class Scaling(eqx.Module):
         return math.sqrt(dim / (depth * width))
 
 
-def _rates(learning_rate: float, learning_rate_u: float | None, learning_rate_v: float | None) -> dict[str, float]:
+def _rates(learning_rate: float, learning_rate_u: float | None, learning_rate_v: float | None) -> dict[str, Any]:
     return {
         "learning_rate_u": learning_rate if learning_rate_u is None else learning_rate_u,
         "learning_rate_v": learning_rate if learning_rate_v is None else learning_rate_v,

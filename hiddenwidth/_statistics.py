@@ -28,6 +28,12 @@ class CellStatistics(NamedTuple):
     error2_draws: Float[np.ndarray, " draws"]
 
 
+def missing_cell(draws: int) -> CellStatistics:
+    """A cell that may not be used: nothing is known about it."""
+    nan, nans = float("nan"), np.full(draws, np.nan)
+    return CellStatistics(nan, nan, nan, nan, nan, nan, nan, nans, nans, nans)
+
+
 def seed_counts(seeds: int, draws: int, rng: np.random.Generator) -> Float[np.ndarray, "draws seeds"]:
     """How often each member is drawn in each bootstrap sample."""
     return rng.multinomial(seeds, np.full(seeds, 1.0 / seeds), size=draws).astype(np.float64)

@@ -49,9 +49,7 @@ class Seen(NamedTuple):
     loss: Float[Array, ""]
 
 
-def forward(
-    unit: AbstractUnit, scaling: Scaling, params: PyTree, weights: Float[Array, " width"], space: StateSpace
-) -> tuple[Seen, PyTree]:
+def forward(unit: AbstractUnit, scaling: Scaling, params: PyTree, weights: Float[Array, " width"], space: StateSpace) -> tuple[Seen, PyTree]:
     """Forward pass with everything that the backward sweep needs: (seen, (states, caches)), stacked over depth."""
     branch = scaling.branch(jax.tree.leaves(params)[0].shape[0])
 

@@ -51,8 +51,6 @@ class TwoLayer(AbstractUnit):
     # None: the inner product u.h is divided by D, as in a network. 1: reduced coordinates, in which D has been divided out already.
     inner: float | None = eqx.field(static=True, default=None)
 
-    linear_growth = True
-
     def __check_init__(self):
         if not callable(self.activation):
             choose("activation", self.activation, ACTIVATIONS)

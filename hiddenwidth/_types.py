@@ -8,7 +8,13 @@ Axis names, everywhere in the package:
     step k     gradient steps taken                 node       Chebyshev nodes in depth-time
 """
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 from jaxtyping import Array
 
-AnyArray = Array | np.ndarray
+# Checked at run time; static checkers cannot tell which of the two a field holds.
+if TYPE_CHECKING:
+    AnyArray = Any
+else:
+    AnyArray = Array | np.ndarray

@@ -24,9 +24,6 @@ class AbstractUnit(eqx.Module):
     a closed form is faster.
     """
 
-    #: Does phi grow at most linearly in z, with bounded derivatives, as Theorems 1 and 2 assume?
-    linear_growth: eqx.AbstractClassVar[bool]
-
     @abc.abstractmethod
     def __call__(self, h: Float[Array, " dim"], z: PyTree) -> Float[Array, " dim"]:
         """phi(h, z) for one hidden state and one unit."""
@@ -43,9 +40,7 @@ class AbstractUnit(eqx.Module):
         """The step eta/alpha of each leaf of z: one number for all, or a tree with the structure of z."""
         return scaling.step().u
 
-    def block(
-        self, h: Float[Array, "batch dim"], z: PyTree, weights: Float[Array, " width"]
-    ) -> tuple[Float[Array, "batch dim"], PyTree]:
+    def block(self, h: Float[Array, "batch dim"], z: PyTree, weights: Float[Array, " width"]) -> tuple[Float[Array, "batch dim"], PyTree]:
         """sum_j w_j phi(h_x, z_j) for every data point x, and whatever `block_vjp` wants to find again."""
         phi = jax.vmap(jax.vmap(self, in_axes=(None, 0)), in_axes=(0, None))(h, z)
         return jnp.einsum("j,xjc->xc", weights, phi), None

@@ -33,7 +33,9 @@ def rates(data: xr.Dataset, claims: list[dict[str, Any]], *, title: str = ""):
         row[0].set(title=f"whole error to the Mean ODE\n{TITLES[name]}", xlabel="L M", ylabel="error")
         _panel(row[1], one, "variance", "fitted_variance", "in_fluctuation_fit", colours)
         scale = r"b\,\sqrt{D/(LM)}" if name == "hidden" else r"b/\sqrt{LM}"
-        row[1].set(title=f"fluctuation over initialisations\n${scale}$, {_constant(by_name, name, 'fluctuation', 'b')}", xlabel="L M", ylabel="standard deviation")
+        row[1].set(
+            title=f"fluctuation over initialisations\n${scale}$, {_constant(by_name, name, 'fluctuation', 'b')}", xlabel="L M", ylabel="standard deviation"
+        )
         _panel(row[2], one, "bias2", "fitted_bias2", "in_bias_fit", colours, floor=True)
         row[2].set(title=f"sampling bias\n$c/(LM)$, {_constant(by_name, name, 'bias', 'c')}", xlabel="L M", ylabel="bias")
         _depth_panel(row[3], one)

@@ -64,7 +64,7 @@ def digits(
     unknown = [c for c in classes if c not in range(10)]
     if unknown or len(set(classes)) < 2:
         raise ValueError(f"classes={tuple(classes)!r} is not possible; expected at least two different digits from 0 to 9.")
-    images, labels = load_digits(return_X_y=True)
+    images, labels = (np.asarray(x) for x in load_digits(return_X_y=True))
     chosen = np.isin(labels, classes)
     images, labels = images[chosen][:limit], labels[chosen][:limit]
     centred = images - images.mean(0)

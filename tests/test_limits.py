@@ -65,15 +65,11 @@ def test_limit_depends_on_dim_only_through_the_gram_matrix(key):
     infinite = hw.problems.sine(5, dim=math.inf)
     settings = {"steps": 4, "quadrature": hw.GaussHermite(8), "budget": False}
     outputs = [
-        hw.mean_ode(p, TANH, hw.mlu(), **settings).output()
-        for p in (infinite, *(infinite.with_dim(d, key=key, embedding="orthogonal") for d in (2, 9, 40)))
+        hw.mean_ode(p, TANH, hw.mlu(), **settings).output() for p in (infinite, *(infinite.with_dim(d, key=key, embedding="orthogonal") for d in (2, 9, 40)))
     ]
     for output in outputs[1:]:
         np.testing.assert_allclose(output, outputs[0], rtol=0, atol=2e-3)  # the tensor rule is not rotation invariant, its error is 1e-3
-    exact = [
-        hw.mean_ode(p, hw.TwoLayer("linear"), hw.mlu(), **settings).output()
-        for p in (infinite, infinite.with_dim(9, key=key, embedding="orthogonal"))
-    ]
+    exact = [hw.mean_ode(p, hw.TwoLayer("linear"), hw.mlu(), **settings).output() for p in (infinite, infinite.with_dim(9, key=key, embedding="orthogonal"))]
     np.testing.assert_allclose(exact[1], exact[0], rtol=0, atol=1e-10)
 
 

@@ -21,24 +21,24 @@ def numpy_run(problem, u, v, alpha, eta_u, eta_v, steps):
     outputs = []
     for step in range(steps + 1):
         h = [problem.inputs @ problem.embedding.T]
-        for l in range(depth):
+        for block in range(depth):
             new = h[-1].copy()
             for j in range(width):
-                new += alpha / (depth * width) * np.tanh(h[-1] @ u[l, j] / dim)[:, None] * v[l, j]
+                new += alpha / (depth * width) * np.tanh(h[-1] @ u[block, j] / dim)[:, None] * v[block, j]
             h.append(new)
         f = h[-1] @ problem.unembedding / dim
         outputs.append(f)
         if step == steps:
             break
         b = (f - y) @ problem.unembedding.T / y.size
-        for l in reversed(range(depth)):
+        for block in reversed(range(depth)):
             before = b.copy()
             for j in range(width):
-                act = np.tanh(h[l] @ u[l, j] / dim)
-                slope = (1 - act**2) * (before @ v[l, j]) / dim
-                b += alpha / (depth * width) * slope[:, None] * u[l, j]
-                u[l, j] -= eta_u / alpha * slope @ h[l]
-                v[l, j] -= eta_v / alpha * act @ before
+                act = np.tanh(h[block] @ u[block, j] / dim)
+                slope = (1 - act**2) * (before @ v[block, j]) / dim
+                b += alpha / (depth * width) * slope[:, None] * u[block, j]
+                u[block, j] -= eta_u / alpha * slope @ h[block]
+                v[block, j] -= eta_v / alpha * act @ before
     return np.stack(outputs), h[-1], u, v
 
 
@@ -80,8 +80,6 @@ def test_one_step_is_the_raw_rate_times_autodiff(key, activation, loss_name):
 
 class Plain(hw.AbstractUnit):
     """A two-layer unit through the generic block: the user's path."""
-
-    linear_growth = True
 
     def __call__(self, h, z):
         u, v = z

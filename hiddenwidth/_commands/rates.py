@@ -41,9 +41,9 @@ class Sizes:
 
 
 SIZES = {
-    ("sine", False): Sizes(16, 10, 512, (8, 16, 32, 64, 128), (1, 2, 4, 8, 16), 15, 6, 11),
+    ("sine", False): Sizes(16, 10, 1536, (8, 16, 32, 64, 128), (1, 2, 4, 8, 16), 15, 6, 11),
     ("sine", True): Sizes(16, 10, 256, (8, 16, 32, 64), (1, 2, 4, 8), 13, 4, 10),
-    ("gaussian", False): Sizes(32, 14, 256, (8, 16, 32, 64, 128), (2, 4, 8, 16), 13, 6, 10),
+    ("gaussian", False): Sizes(32, 14, 512, (8, 16, 32, 64, 128), (2, 4, 8, 16), 13, 6, 10),
     ("gaussian", True): Sizes(32, 14, 96, (8, 16, 32, 64), (2, 4, 8, 16), 12, 4, 9),
     ("digits", False): Sizes(32, 9, 48, (8, 16, 32, 64), (2, 4, 8, 16), 11, 4, 8),
     ("digits", True): Sizes(32, 9, 16, (8, 16, 32), (2, 4, 8), 10, 4, 7),
@@ -177,9 +177,7 @@ def _check(sizes: Sizes) -> None:
 
 
 def _measure(config: RatesConfig, sizes: Sizes, problem, unit, scaling, runs: xr.Dataset):
-    limit = mean_ode(
-        problem, unit, scaling, steps=sizes.steps, quadrature=Sobol(sizes.log2_points, sizes.replicates), tolerance=1e-7, progress=config.progress
-    )
+    limit = mean_ode(problem, unit, scaling, steps=sizes.steps, quadrature=Sobol(sizes.log2_points, sizes.replicates), tolerance=1e-7, progress=config.progress)
     depth = depth_error(
         problem, unit, scaling, depths=(*sizes.depths, *LADDER), steps=sizes.steps,
         quadrature=Sobol(sizes.depth_log2_points, 4), progress=config.progress,
@@ -221,11 +219,11 @@ def draw(out: Path) -> None:
 
 
 def _report(config: RatesConfig, sizes: Sizes, limit, fit: RateFit, diverged: int, wall: float) -> str:
+    grid = f"depths={','.join(map(str, sizes.depths))} widths={','.join(map(str, sizes.widths))}"
+    errors = f"{limit.output_se(sizes.steps):.1e} (output), {limit.hidden_se(sizes.steps):.1e} (hidden)"
     lines = [
-        f"{config.problem}: n={len(limit.problem.inputs)} D={sizes.dim} steps={sizes.steps} seeds={sizes.seeds} "
-        f"depths={','.join(map(str, sizes.depths))} widths={','.join(map(str, sizes.widths))}",
-        f"Mean ODE: loss {limit.loss(0):.4f} -> {limit.loss(sizes.steps):.4f}; standard error {limit.output_se(sizes.steps):.1e} (output), "
-        f"{limit.hidden_se(sizes.steps):.1e} (hidden)",
+        f"{config.problem}: n={len(limit.problem.inputs)} D={sizes.dim} steps={sizes.steps} seeds={sizes.seeds} {grid}",
+        f"Mean ODE: loss {limit.loss(0):.4f} -> {limit.loss(sizes.steps):.4f}; standard error {errors}",
         "",
         table(fit.claims),
         "",

@@ -27,9 +27,7 @@ class Coupling(NamedTuple):
     max: Float[np.ndarray, " seed"]
 
 
-def coupling_error(
-    limit: MeanODE, *, depth: int, width: int, seeds: int, step: int | None = None, dtype: Any = jnp.float32, key: Key[Array, ""]
-) -> Coupling:
+def coupling_error(limit: MeanODE, *, depth: int, width: int, seeds: int, step: int | None = None, dtype: Any = jnp.float32, key: Key[Array, ""]) -> Coupling:
     r"""Train networks of one shape and compare every unit with its own flow in the limit.
 
     **Arguments:** `limit`: the Mean ODE, at a finite dim; `depth`, `width`, `seeds`: as in `ensemble` (member i uses `fold_in(key, i)`);

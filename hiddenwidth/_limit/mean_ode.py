@@ -21,7 +21,7 @@ from jax import lax
 from jaxtyping import Array, Float, PyTree
 from tqdm.auto import tqdm
 
-from .._choices import positive_float, positive_int
+from .._choices import choose, positive_float, positive_int
 from .._parallel import collect
 from .._problem import Problem, StateSpace
 from .._quadrature import AbstractQuadrature, Sobol
@@ -87,9 +87,7 @@ def mean_ode(
     where = coordinates_of(problem, unit, scaling, coordinates)
     bar = tqdm(total=steps * quadrature.replicates, desc="mean ODE", unit="step", disable=not progress, leave=False)
     with bar:
-        runs = collect(
-            lambda i: _integrate(where, scaling, quadrature, i, steps, nodes, tolerance, bar.update), range(quadrature.replicates)
-        )
+        runs = collect(lambda i: _integrate(where, scaling, quadrature, i, steps, nodes, tolerance, bar.update), range(quadrature.replicates))
     hidden, adjoint = (np.stack(x) for x in zip(*runs, strict=True))
     solution = MeanODE(problem, unit, scaling, where, quadrature, chebyshev.nodes(nodes), tolerance, hidden, adjoint, None)
     if not budget:
@@ -99,8 +97,7 @@ def mean_ode(
 
 def coordinates_of(problem: Problem, unit: AbstractUnit, scaling: Scaling, coordinates: str) -> Coordinates:
     """The coordinates that a user's word stands for."""
-    if coordinates not in ("auto", "reduced", "ambient"):
-        raise ValueError(f"coordinates={coordinates!r} is unknown; expected 'auto', 'reduced' or 'ambient'.")
+    choose("coordinates", coordinates, {"auto": None, "reduced": None, "ambient": None})
     if scaling.fan_in:
         raise ValueError("scaling 'fan_in' has a law that depends on the width M, so it has no Mean ODE; use mlu() or lazy(alpha).")
     if coordinates == "reduced" or (coordinates == "auto" and unit.rotation_invariant(1)):
@@ -108,9 +105,7 @@ def coordinates_of(problem: Problem, unit: AbstractUnit, scaling: Scaling, coord
     return ambient(problem, unit, scaling)
 
 
-def standard_points(
-    where: Coordinates, quadrature: AbstractQuadrature, replicate: int
-) -> tuple[PyTree, Float[np.ndarray, " points"]]:
+def standard_points(where: Coordinates, quadrature: AbstractQuadrature, replicate: int) -> tuple[PyTree, Float[np.ndarray, " points"]]:
     """Quadrature points of mu_0 as unit parameters, and their weights."""
     laws = where.unit.laws(where.space.start.shape[1])
     points, weights = quadrature.points(laws, replicate)
@@ -136,9 +131,7 @@ def _integrate_64(where: Coordinates, scaling: Scaling, z0, weights, steps: int,
         hidden.append(np.asarray(h))
         adjoint.append(np.asarray(b))
         if not np.all(np.isfinite(hidden[-1])):
-            raise ValueError(
-                f"the Mean ODE left the finite numbers at step {k}: learning_rate is too large for this problem. Lower it or take fewer steps."
-            )
+            raise ValueError(f"the Mean ODE left the finite numbers at step {k}: learning_rate is too large for this problem. Lower it or take fewer steps.")
         if k < steps:
             z = _move(where.unit, scaling, z, weights, h, b)
             tick()
@@ -227,6 +220,7 @@ def _budget(solution: MeanODE) -> Budget:
         (nodes, tolerance / 100, FIRST_ODE_STEP / 3),
     ]
     base, finer, tighter = collect(lambda case: last(*case), cases)
+
     def rms(other):
         square = np.sum(solution.where.to_ambient(other - base) ** 2, axis=-1) / solution.where.coordinate_count
         return float(np.sqrt(square.mean(1)).max())

@@ -121,9 +121,9 @@ class MeanODE(eqx.Module):
             return jax.tree.map(np.asarray, z)
 
     def __repr__(self) -> str:
+        where = f"{'reduced' if self.where.reduced else 'ambient'} coordinates in {self.hidden_nodes.shape[-1]} dimensions"
         lines = [
-            f"MeanODE({self.problem.name}, {self.unit!r}, {self.scaling.name}, dim={self.problem.dim}, steps={self.steps}, "
-            f"{'reduced' if self.where.reduced else 'ambient'} coordinates in {self.hidden_nodes.shape[-1]} dimensions)",
+            f"MeanODE({self.problem.name}, {self.unit!r}, {self.scaling.name}, dim={self.problem.dim}, steps={self.steps}, {where})",
             f"  loss      {self.loss(0):.6f} -> {self.loss():.6f}",
             f"  output    standard error {self.output_se():.1e}",
             f"  hidden    standard error {self.hidden_se():.1e}  ({self.replicates} replicates of {self.quadrature!r})",

@@ -1,0 +1,5 @@
+"""`python -m hiddenwidth`: the same as the command `hiddenwidth`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,126 @@
+"""Every refusal says what was got, what was expected, and what to change."""
+
+import math
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hiddenwidth as hw
+
+KEY = jax.random.key(0)
+X, Y = np.linspace(-1, 1, 6).reshape(3, 2), np.ones((3, 1))
+
+
+def embed(inputs=X, targets=Y, **kwargs):
+    return hw.Problem.embed(inputs, targets, **({"dim": 4, "key": KEY} | kwargs))
+
+
+def sine(**kwargs):
+    return hw.problems.sine(4, dim=4, key=KEY, **kwargs)
+
+
+CASES = [
+    (lambda: hw.TwoLayer("tan"), "activation='tan' is unknown; expected one of 'tanh', .* Did you mean 'tanh'"),
+    (lambda: hw.TwoLayer("tanh", law="cauchy"), "law='cauchy' is unknown; expected one of 'gaussian', 'skewed'"),
+    (lambda: hw.lazy(0.0), "alpha=0.0 is not possible; expected a finite number above 0"),
+    (lambda: hw.mlu(-1.0), "learning_rate_u=-1.0 is not possible; expected a finite number above 0"),
+    (lambda: hw.mlu(math.nan), "learning_rate_u=nan is not possible"),
+    (lambda: embed(targets=np.ones((4, 1))), "inputs has 3 rows and targets has 4; expected one target row for each input row"),
+    (lambda: embed(targets=np.ones(3)), r"targets has shape \(3,\); expected 2 axes. A single column is written targets\[:, None\]"),
+    (lambda: embed(inputs=np.where(X > 0.9, np.nan, X)), r"inputs holds 1 values that are NaN or infinite, the first at index \(2, 1\)"),
+    (lambda: embed(targets=Y * np.inf), "targets holds 3 values that are NaN or infinite"),
+    (lambda: embed(dim=0), "dim=0 is not possible; expected a whole number of at least 1"),
+    (lambda: embed(inputs=np.eye(3), dim=2), "dim=2 is too small for these data; expected at least 3: the inputs span 3 dimensions"),
+    (lambda: embed(dim=2, embedding="orthogonal"), "expected at least 3: the inputs span 2 dimensions and orthogonal embeddings need 1 more"),
+    (lambda: embed(key=None), "key=None but random embeddings need one; pass key=jax.random.key"),
+    (lambda: embed(loss="hinge"), "loss='hinge' is unknown; expected one of 'squared', 'logistic', 'softmax'"),
+    (lambda: embed(loss="logistic", targets=Y * 2), r"loss='logistic' expects targets of -1 and \+1"),
+    (lambda: embed(loss="softmax", targets=Y * 2), "loss='softmax' expects one-hot targets"),
+    (lambda: embed(embedding="sparse"), "embedding='sparse' is unknown"),
+    (lambda: hw.problems.digits((3, 11), key=KEY), r"classes=\(3, 11\) is not possible; expected at least two different digits"),
+    (lambda: hw.problems.digits((3, 8), components=100, dim=200, key=KEY), "components=100 is too many; these 357 images span"),
+    (lambda: sine().with_dim(math.inf).space(), "dim=inf has no ambient state space"),
+    (lambda: hw.Sobol(0), "log2_points=0 is not possible"),
+    (lambda: hw.GaussHermite(30).points(hw.TwoLayer().laws(3), 0), r"GaussHermite\(order=30\) in 6 dimensions needs 30\*\*6 points; lower the order or use Sobol"),
+    (lambda: hw.GaussHermite(4).points(hw.TwoLayer(law="skewed").laws(1), 0), "GaussHermite integrates Gaussian laws only; use Sobol for a skewed law"),
+    (lambda: hw.ResNet.init(hw.TwoLayer(), hw.mlu(), depth=0, width=1, dim=4, key=KEY), "depth=0 is not possible"),
+    (lambda: hw.ensemble(sine(), hw.TwoLayer(), hw.mlu(), depth=2, width=2, seeds=0, steps=1, key=KEY), "seeds=0 is not possible"),
+    (lambda: hw.sweep(sine(), hw.TwoLayer(), hw.mlu(), depths=[], widths=[1], seeds=2, steps=1, key=KEY), r"depths=\[\] and widths=\[1\]: expected at least one"),
+    (lambda: hw.sweep(sine(), hw.TwoLayer(), hw.mlu(), depths=[-4], widths=[1], seeds=2, steps=1, key=KEY), "depths=-4 is not possible"),
+    (lambda: hw.train(hw.ResNet.init(hw.TwoLayer(), hw.mlu(), depth=2, width=2, dim=5, key=KEY), sine(), steps=1), "network and problem do not fit: the problem has dim=4"),
+    (lambda: hw.train(hw.ResNet.init(hw.TwoLayer(), hw.mlu(), depth=2, width=2, dim=4, key=KEY), sine(), steps=2, hidden_steps=(3,)), r"hidden_steps=\(3,\) is not possible; expected steps between 0 and steps=2"),
+    (lambda: hw.mean_ode(sine(), hw.TwoLayer(), hw.mlu(), steps=0), "steps=0 is not possible"),
+    (lambda: hw.mean_ode(sine(), hw.TwoLayer(), hw.mlu(), steps=1, nodes=2), "nodes=2 is not possible; expected a whole number of at least 3"),
+    (lambda: hw.mean_ode(sine(), hw.TwoLayer(), hw.mlu(), steps=1, tolerance=-1.0), "tolerance=-1.0 is not possible"),
+    (lambda: hw.mean_ode(sine(), hw.TwoLayer(), hw.mlu(), steps=1, coordinates="polar"), "coordinates='polar' is unknown; expected one of 'auto', 'reduced', 'ambient'"),
+    (lambda: hw.mean_ode(sine(), hw.TwoLayer(law="skewed"), hw.mlu(), steps=1, coordinates="reduced"), "has no reduced coordinates"),
+    (lambda: hw.mean_ode(sine(), hw.TwoLayer(), hw.fan_in(), steps=1), "scaling 'fan_in' has a law that depends on the width M, so it has no Mean ODE"),
+    (lambda: hw.mean_ode(sine(), hw.TwoLayer("linear"), hw.mlu(1e4), steps=9, quadrature=hw.Sobol(6, 1)), "the Mean ODE left the finite numbers at step [0-9]+: learning_rate is too large"),
+    (lambda: hw.mean_ode(sine(), hw.TwoLayer(), hw.mlu(), steps=1, quadrature=hw.Sobol(4, 1), budget=False).hidden(2), "step=2 is not in this solution; expected 0 to 1"),
+    (lambda: hw.mean_ode(hw.problems.sine(4, dim=math.inf), hw.TwoLayer(), hw.mlu(), steps=1, quadrature=hw.Sobol(4, 1), budget=False).flow(None, np.zeros(1)), "dim=inf has no units"),
+    (lambda: hw.infinite_width(sine(), hw.TwoLayer(), hw.mlu(), depth=2, steps=2, quadrature=hw.Sobol(4, 1)).hidden(1), "step=1 was not recorded; hidden states exist at steps"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("action", "message"), CASES, ids=range(len(CASES)))
+def test_refused(action, message):
+    with pytest.raises(ValueError, match=message):
+        action()
+
+
+COMMANDS = [
+    (["--problem", "cosine"], "cosine"),
+    (["--activation", "tan"], "tan"),
+    (["--depths", "8", "-2"], "--depths -2 is not possible; expected a whole number of at least 1"),
+    (["--seeds", "4"], "--seeds 4 is too few for an interval; expected at least 8"),
+    (["--steps", "0"], "--steps 0 is not possible"),
+    (["--learning-rate", "-1"], "--learning-rate"),
+    (["--learning-rate", "nan"], "--learning-rate"),
+    (["--problem", "digits", "--dim", "3"], "--dim 3 is too small for these data; expected at least 4"),
+    (["--loss", "softmax"], "--loss 'softmax' needs class labels"),
+    (["--classes", "1", "12", "--problem", "digits"], "--classes (1, 12) is not possible"),
+]
+
+
+def command(arguments, directory):
+    return subprocess.run(
+        [sys.executable, "-m", "hiddenwidth", "rates", "--out", str(directory / "run"), *arguments], capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+@pytest.mark.parametrize(("arguments", "message"), COMMANDS, ids=[" ".join(a) for a, _ in COMMANDS])
+def test_command_line_refuses_in_one_clear_message(arguments, message, tmp_path):
+    done = command(arguments, tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_command_line_does_not_touch_an_existing_directory(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "rates.json").write_text("{}")
+    done = command([], tmp_path)
+    assert done.returncode == 2
+    assert "exists and is not empty" in done.stderr
+    assert "--overwrite" in done.stderr
+    assert (tmp_path / "run" / "rates.json").read_text() == "{}"
+
+
+def test_command_line_counts_divergence_and_fails(tmp_path):
+    small = ["--quick", "--no-progress", "--steps", "12", "--seeds", "8", "--depths", "8", "--widths", "1", "2"]
+    done = command([*small, "--activation", "linear", "--learning-rate", "60"], tmp_path)
+    assert done.returncode == 1
+    assert "Every member diverged in 2 of 2 cells" in done.stderr
+    assert "Lower --learning-rate" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_unit_of_another_shape_is_explained():
+    net = hw.ResNet.init(hw.TwoLayer(), hw.mlu(), depth=1, width=1, dim=5, dtype=jnp.float32, key=KEY)
+    with pytest.raises(ValueError, match="Build both with the same dim"):
+        hw.train(net, sine(), steps=1)
