@@ -1,7 +1,9 @@
 r"""Fit of the depth error of the infinitely wide network: e(L) = a L^p (1 + a_1/L + a_2/L^2).
 
-The data have no sampling noise to speak of (the same quadrature points stand on both sides), so what limits an interval is the expansion itself. Two errors are
-combined: the Student interval over quadrature replicates, each fitted on its own, and the change of the answer when the highest correction is left out.
+The data have no sampling noise to speak of (the same quadrature points stand on both sides), so what limits an interval is the
+expansion itself. Two errors are combined: the Student interval over quadrature replicates, each fitted on its own, and the
+truncation of the expansion, taken as three times (the safety factor of grid-convergence studies) the larger of two changes:
+leaving out the highest correction, leaving out the shallowest network.
 """
 
 import math
@@ -10,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 from scipy import stats
+
+SAFETY = 3.0
 
 
 class Estimate(NamedTuple):
@@ -34,11 +38,17 @@ def fit_depth(depths: Float[np.ndarray, " depth"], error: Float[np.ndarray, "rep
         raise ValueError(f"{len(depths)} depths are too few for the depth law; expected at least 4, for example 8, 16, 32, 64.")
     order = min(2, len(depths) - 3)
     logs = np.log(error)
-    constant, correction = _expand(depths, logs, order, exponent=-1.0)
-    coarse, _ = _expand(depths, logs, order - 1, exponent=-1.0)
-    free, _ = _expand(depths, logs, order, exponent=None)
-    free_coarse, _ = _expand(depths, logs, order - 1, exponent=None)
-    return DepthFit(_combine(np.exp(constant[:, 0]), np.exp(coarse[:, 0])), _combine(free[:, 1], free_coarse[:, 1]), correction.mean(0))
+    fits = [
+        [_expand(d, y, q, exponent=e) for e in (-1.0, None)]
+        for d, y, q in (
+            (depths, logs, order),
+            (depths, logs, order - 1),
+            (depths[1:], logs[:, 1:], min(order, len(depths) - 3)),
+        )
+    ]
+    constants = [np.exp(fixed[0][:, 0]) for fixed, _ in fits]
+    exponents = [free[0][:, 1] for _, free in fits]
+    return DepthFit(_combine(*constants), _combine(*exponents), fits[0][0][1].mean(0))
 
 
 def _expand(depths, logs, order: int, *, exponent: float | None):
@@ -52,9 +62,9 @@ def _expand(depths, logs, order: int, *, exponent: float | None):
     return beta[:, :head], beta[:, head:]
 
 
-def _combine(fine: Float[np.ndarray, " replicate"], coarse: Float[np.ndarray, " replicate"]) -> Estimate:
+def _combine(fine: Float[np.ndarray, " replicate"], *others: Float[np.ndarray, " replicate"]) -> Estimate:
     replicates = len(fine)
-    truncation = abs(float(fine.mean() - coarse.mean()))
+    truncation = SAFETY * max(abs(float(fine.mean() - other.mean())) for other in others)
     if replicates < 2:
         return Estimate(float(fine.mean()), math.nan, math.nan)
     se = float(fine.std(ddof=1)) / math.sqrt(replicates)
