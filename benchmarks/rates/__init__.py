@@ -1,0 +1,1 @@
+"""Error laws and their constants."""
