@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import benchmarks
+from benchmarks._slim import copy_records
 from hiddenwidth._claims import Claim, table
 
 
@@ -26,6 +27,7 @@ def main() -> int:
     parser.add_argument("name", nargs="*", help="benchmarks to run; none lists them")
     parser.add_argument("--all", action="store_true", help="run every benchmark")
     parser.add_argument("--quick", action="store_true", help="small sizes")
+    parser.add_argument("--records", type=Path, help="also copy claims, statistics and pictures there, without the members (to be committed)")
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks"), help="directory for the records")
     options = parser.parse_args()
     unknown = [n for n in options.name if n not in names]
@@ -41,6 +43,8 @@ def main() -> int:
         module = importlib.import_module(names[name])
         print(f"== {name}", flush=True)
         claims += [c._replace(name=f"{name}: {c.name}") for c in module.run(options.out / name, quick=options.quick)]
+        if options.records:
+            copy_records(options.out / name, options.records / name)
     print(table(claims))
     return 0
 

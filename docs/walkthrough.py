@@ -58,7 +58,7 @@ print(f"loss of one network: {seen.loss[0]:.4f} -> {seen.loss[-1]:.4f}")
 
 # %%
 limit = hw.mean_ode(problem, unit, scaling, steps=10, quadrature=hw.Sobol(log2_points=12, replicates=4))
-print(f"loss of the limit: {limit.loss(0):.4f} -> {limit.loss():.4f}, outputs known to {limit.output_se():.1e}")
+print(f"loss of the limit: {limit.loss(0):.4f} -> {limit.loss():.4f}, outputs known to {limit.output_error():.1e}")
 
 # %% [markdown]
 # ## 5. Units against their own flow

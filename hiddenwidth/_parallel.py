@@ -17,20 +17,26 @@ def default_workers() -> int:
 
 
 def each(function: Callable[[Item], Result], items: Iterable[Item], done: Callable[[Item, Result], None], *, workers: int | None = None) -> None:
-    """Call `function` on every item, `done(item, result)` in this thread as each finishes. An exception, Ctrl-C included, cancels what has not begun.
+    """Call `function` on every item, `done(item, result)` in this thread as each finishes.
+
+    An exception, Ctrl-C included, cancels what has not begun; what was running is finished and handed to `done` before it goes on.
 
     JAX's contexts (precision, x64) belong to a thread: `function` enters its own.
     """
-    with ThreadPoolExecutor(workers or default_workers()) as pool:
-        pending: dict[Future[Result], Item] = {pool.submit(function, item): item for item in items}
-        try:
-            while pending:
-                finished, _ = wait(pending, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    done(pending.pop(future), future.result())
-        finally:
-            for future in pending:
-                future.cancel()
+    pool = ThreadPoolExecutor(workers or default_workers())
+    pending: dict[Future[Result], Item] = {pool.submit(function, item): item for item in items}
+    try:
+        while pending:
+            finished, _ = wait(pending, return_when=FIRST_COMPLETED)
+            for future in finished:
+                done(pending.pop(future), future.result())
+    except BaseException:
+        pool.shutdown(wait=True, cancel_futures=True)
+        for future, item in pending.items():
+            if not future.cancelled() and future.exception() is None:
+                done(item, future.result())
+        raise
+    pool.shutdown()
 
 
 def collect(function: Callable[[Item], Result], items: Iterable[Item], *, workers: int | None = None) -> list[Result]:

@@ -115,7 +115,7 @@ class _Frame(eqx.Module):
 
     members: Float[np.ndarray, "depth width seed full"]
     limit: Float[np.ndarray, "replicate full"]
-    shift: Float[np.ndarray, "replicate depth full"]  # infinite width minus limit
+    shift: Float[np.ndarray, "depth_replicate depth full"]  # infinite width minus limit
     projection: Float[np.ndarray, "dim small"] | None  # where the mean of the members can differ from the reference; None: anywhere
     batch: int
     fluctuation_scale: float

@@ -45,7 +45,7 @@ def world():
     return {"hw": hw, "jax": jax, "jnp": jnp, "np": np, "math": __import__("math"), "problem": problem, "unit": unit, "limit": limit, "runs": runs}
 
 
-@pytest.mark.parametrize("body", examples())
+@pytest.mark.parametrize("body", list(examples()))
 def test_docstring_example_runs(body, world):
     exec(compile(body, "<example>", "exec"), dict(world))
 

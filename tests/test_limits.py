@@ -23,7 +23,7 @@ def test_linear_units_to_eight_digits():
     limit = hw.mean_ode(problem, hw.TwoLayer("linear"), hw.mlu(0.3), steps=14, quadrature=hw.Sobol(9, 2))
     np.testing.assert_allclose(limit.output(5), [[0.33457140, 0.14172623, -0.02951777]], rtol=0, atol=1e-8)
     np.testing.assert_allclose(limit.output(14), [[0.60150025, 0.25479870, -0.05306773]], rtol=0, atol=1e-8)
-    assert limit.output_se(14) < 1e-12  # whitened points integrate linear units without error
+    assert limit.output_error(14) < 1e-12  # whitened points integrate linear units without error
     assert limit.budget is not None
     assert max(limit.budget.nodes, limit.budget.tolerance) < 1e-7
 
@@ -42,9 +42,9 @@ def test_gauss_hermite_agrees_with_sobol():
     erf = hw.TwoLayer("erf")
     tensor = hw.mean_ode(problem, erf, hw.mlu(0.5), steps=3, quadrature=hw.GaussHermite(14), budget=False)
     sobol = hw.mean_ode(problem, erf, hw.mlu(0.5), steps=3, quadrature=hw.Sobol(12, 6), budget=False)
-    assert math.isnan(tensor.output_se())
+    assert math.isnan(tensor.output_error())
     gap = math.sqrt(np.mean((tensor.output() - sobol.output()) ** 2))
-    assert gap < 4 * sobol.output_se() + 1e-4  # 1e-4: the tensor rule at this order
+    assert gap < 4 * sobol.output_error() + 1e-4  # 1e-4: the tensor rule at this order
 
 
 def test_ambient_and_reduced_coordinates_agree(key):
@@ -55,9 +55,9 @@ def test_ambient_and_reduced_coordinates_agree(key):
     assert not ambient.where.reduced
     for name in ("hidden", "output"):
         gap = getattr(reduced, name)() - getattr(ambient, name)()
-        se = math.hypot(getattr(reduced, f"{name}_se")(), getattr(ambient, f"{name}_se")())
+        se = math.hypot(getattr(reduced, f"{name}_error")(), getattr(ambient, f"{name}_error")())
         assert np.sqrt(np.mean(gap**2)) < 2.5 * se
-    assert ambient.hidden_se() < 0.02
+    assert ambient.hidden_error() < 0.02
 
 
 def test_limit_depends_on_dim_only_through_the_gram_matrix(key):
@@ -171,7 +171,7 @@ def test_networks_approach_the_limit_of_a_skewed_law(key):
     wide = hw.depth_error(problem, unit, hw.mlu(0.5), depths=(64,), steps=4, quadrature=hw.Sobol(8, 2))
     gap = runs.output[:, -1].mean(0) - limit.output() - wide.output.mean(0)[0]
     se = math.sqrt(runs.output[:, -1].var(0, ddof=1).mean() / 64)
-    assert np.sqrt(np.mean(gap**2)) < 4 * math.hypot(se, limit.output_se())
+    assert np.sqrt(np.mean(gap**2)) < 4 * math.hypot(se, limit.output_error())
 
 
 def test_chebyshev_rows_interpolate():
@@ -192,5 +192,5 @@ def test_reference_accuracy_and_time(key):
     start = time.perf_counter()
     limit = hw.mean_ode(problem, TANH, hw.mlu(), steps=10, quadrature=hw.Sobol(15, 6), tolerance=1e-7)
     assert time.perf_counter() - start < 15
-    assert limit.output_se() <= 2e-5
-    assert limit.hidden_se() <= 1e-4
+    assert limit.output_error() <= 2e-5
+    assert limit.hidden_error() <= 1e-4

@@ -6,10 +6,9 @@ The three runs of `hiddenwidth rates` at their default sizes (about 5 minutes on
 from pathlib import Path
 from typing import Literal, get_args
 
+from benchmarks import _slim
 from hiddenwidth._claims import Claim
 from hiddenwidth._commands import rates
-
-from . import _slim
 
 ProblemName = Literal["sine", "gaussian", "digits"]
 

@@ -13,11 +13,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
 
+from benchmarks import _slim
 from hiddenwidth import _record
 from hiddenwidth._claims import Claim, claim
 from hiddenwidth._commands import rates
-
-from . import _slim
 
 HIDDEN, OUTPUT = 0.8, 0.15  # published, set by hand
 

@@ -45,7 +45,7 @@ SIZES = {
     ("sine", True): Sizes(16, 10, 256, (8, 16, 32, 64), (1, 2, 4, 8), 13, 4, 10),
     ("gaussian", False): Sizes(32, 14, 512, (8, 16, 32, 64, 128), (2, 4, 8, 16), 13, 6, 10),
     ("gaussian", True): Sizes(32, 14, 96, (8, 16, 32, 64), (2, 4, 8, 16), 12, 4, 9),
-    ("digits", False): Sizes(32, 9, 48, (8, 16, 32, 64), (2, 4, 8, 16), 11, 4, 8),
+    ("digits", False): Sizes(32, 9, 96, (8, 16, 32, 64), (2, 4, 8, 16), 11, 4, 8),
     ("digits", True): Sizes(32, 9, 16, (8, 16, 32), (2, 4, 8), 10, 4, 7),
 }
 
@@ -149,7 +149,7 @@ def run(config: RatesConfig) -> Outcome:
         return Outcome(130, f"Interrupted: all networks were finished and are kept in {config.out}/rates.nc; the fit was not made.")
     data = xr.merge([runs, fit.data, _reference_data(limit, sizes.steps)], combine_attrs="drop_conflicts", compat="no_conflicts", join="exact")
     reference = {
-        "standard_error": {"hidden": limit.hidden_se(sizes.steps), "output": limit.output_se(sizes.steps)},
+        "standard_error": {"hidden": limit.hidden_error(sizes.steps), "output": limit.output_error(sizes.steps)},
         "budget": limit.budget._asdict() if limit.budget else None,
         "coordinates": "reduced" if limit.where.reduced else "ambient",
     }
@@ -220,7 +220,7 @@ def draw(out: Path) -> None:
 
 def _report(config: RatesConfig, sizes: Sizes, limit, fit: RateFit, diverged: int, wall: float) -> str:
     grid = f"depths={','.join(map(str, sizes.depths))} widths={','.join(map(str, sizes.widths))}"
-    errors = f"{limit.output_se(sizes.steps):.1e} (output), {limit.hidden_se(sizes.steps):.1e} (hidden)"
+    errors = f"{limit.output_error(sizes.steps):.1e} (output), {limit.hidden_error(sizes.steps):.1e} (hidden)"
     lines = [
         f"{config.problem}: n={len(limit.problem.inputs)} D={sizes.dim} steps={sizes.steps} seeds={sizes.seeds} {grid}",
         f"Mean ODE: loss {limit.loss(0):.4f} -> {limit.loss(sizes.steps):.4f}; standard error {errors}",

@@ -73,9 +73,13 @@ class MeanODE(eqx.Module):
         """h_step(s): hidden state after `step` gradient steps (default: all) at depth-time s in [0, 1]."""
         return self.hidden_replicates(step, s).mean(0)
 
-    def hidden_se(self, step: int | None = None, s: float = 1.0) -> float:
-        """Standard error of `hidden`, rms per coordinate of h; NaN with one replicate."""
-        return _rms_se(self.hidden_replicates(step, s), coordinate_count=self.where.coordinate_count)
+    def hidden_se(self, step: int | None = None, s: float = 1.0) -> Float[np.ndarray, "batch dim"]:
+        """Standard error of every entry of `hidden`; NaN with one replicate."""
+        return _standard_error(self.hidden_replicates(step, s))
+
+    def hidden_error(self, step: int | None = None, s: float = 1.0) -> float:
+        """Standard error of `hidden` as one number, root mean square per data point and coordinate of h."""
+        return math.sqrt(np.sum(self.hidden_se(step, s) ** 2, axis=-1).mean() / self.where.coordinate_count)
 
     def output_replicates(self, step: int | None = None) -> Float[np.ndarray, "replicate batch out"]:
         """Outputs of every replicate."""
@@ -86,9 +90,13 @@ class MeanODE(eqx.Module):
         """f = W_U^T h(1) / D after `step` gradient steps."""
         return self.output_replicates(step).mean(0)
 
-    def output_se(self, step: int | None = None) -> float:
-        """Standard error of `output`, rms over data and outputs; NaN with one replicate."""
-        return _rms_se(self.output_replicates(step), coordinate_count=self.problem.targets.shape[1])
+    def output_se(self, step: int | None = None) -> Float[np.ndarray, "batch out"]:
+        """Standard error of every output; NaN with one replicate."""
+        return _standard_error(self.output_replicates(step))
+
+    def output_error(self, step: int | None = None) -> float:
+        """Standard error of `output` as one number, root mean square over data and outputs."""
+        return float(np.sqrt(np.mean(self.output_se(step) ** 2)))
 
     def loss(self, step: int | None = None) -> float:
         """Training loss after `step` gradient steps."""
@@ -97,7 +105,7 @@ class MeanODE(eqx.Module):
 
     def quadrature_error(self) -> float:
         """The largest standard error of the last hidden state over steps."""
-        return max(self.hidden_se(k) for k in range(self.steps + 1))
+        return max(self.hidden_error(k) for k in range(self.steps + 1))
 
     def flow(self, z: PyTree[Float[Any, "units ..."]], s: Float[Any, " units"], *, step: int | None = None) -> PyTree[Float[np.ndarray, "units ..."]]:
         r"""Where training carries given units: the McKean-Vlasov copies Z_k(s_j; z_j).
@@ -125,8 +133,8 @@ class MeanODE(eqx.Module):
         lines = [
             f"MeanODE({self.problem.name}, {self.unit!r}, {self.scaling.name}, dim={self.problem.dim}, steps={self.steps}, {where})",
             f"  loss      {self.loss(0):.6f} -> {self.loss():.6f}",
-            f"  output    standard error {self.output_se():.1e}",
-            f"  hidden    standard error {self.hidden_se():.1e}  ({self.replicates} replicates of {self.quadrature!r})",
+            f"  output    standard error {self.output_error():.1e}",
+            f"  hidden    standard error {self.hidden_error():.1e}  ({self.replicates} replicates of {self.quadrature!r})",
         ]
         if self.budget is not None:
             lines.append(f"  budget    nodes {self.budget.nodes:.1e}, tolerance {self.budget.tolerance:.1e}, quadrature {self.budget.quadrature:.1e}")
@@ -147,10 +155,9 @@ def _flow_step(unit: AbstractUnit, scaling: Scaling, z: PyTree, h, b) -> PyTree:
     return jax.vmap(one)(z, h, b)
 
 
-def _rms_se(values: Float[np.ndarray, "replicate batch coordinate"], *, coordinate_count: float) -> float:
-    """Standard error over replicates, as root mean square over data and coordinates."""
+def _standard_error(values: Float[np.ndarray, "replicate batch coordinate"]) -> Float[np.ndarray, "batch coordinate"]:
+    """Standard error of the mean over replicates."""
     replicates = len(values)
     if replicates < 2:
-        return math.nan
-    variance = values.var(0, ddof=1).sum(-1).mean() / coordinate_count
-    return math.sqrt(variance / replicates)
+        return np.full(values.shape[1:], np.nan)
+    return values.std(0, ddof=1) / math.sqrt(replicates)

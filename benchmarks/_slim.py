@@ -5,10 +5,8 @@ from pathlib import Path
 from hiddenwidth import _record
 from hiddenwidth._claims import Claim
 
-KEEP = (
-    "variance", "variance_se", "bias2", "bias2_se", "below_floor", "error2", "error2_se", "fitted_variance", "fitted_bias2", "fitted_error2",
-    "in_fluctuation_fit", "in_bias_fit", "diverged", "depth_error", "fitted_depth_error",
-)  # fmt: skip
+#: Variables with one entry a member, or of the reference's states.
+MEMBERS = ("hidden", "output", "loss", "diverged_at", "limit_hidden", "limit_output")
 
 
 def claims(out: Path, name: str = "rates") -> list[Claim]:
@@ -22,10 +20,16 @@ def claims(out: Path, name: str = "rates") -> list[Claim]:
     return found
 
 
-def statistics(source: Path, target: Path, name: str = "rates") -> None:
-    """Copy a record without the members."""
-    record = _record.read(source, name)
+def copy_records(out: Path, target: Path) -> None:
+    """Copy the records of a benchmark, those of OUT itself or else those of its folders, without the members."""
+    for info in sorted(out.glob("*.json")) or sorted(out.glob("*/*.json")):
+        _copy(info.parent, target / info.parent.relative_to(out), info.stem)
+
+
+def _copy(source: Path, target: Path, name: str) -> None:
+    data = _record.read(source, name).data
+    kept = data[[k for k in data.data_vars if str(k) not in MEMBERS]]
     target.mkdir(parents=True, exist_ok=True)
-    record.data[[k for k in KEEP if k in record.data]].to_netcdf(target / f"{name}.nc", engine="h5netcdf")
+    kept.drop_vars([c for c in kept.coords if c not in kept.dims]).to_netcdf(target / f"{name}.nc", engine="h5netcdf")
     for ending in ("json", "png"):
         (target / f"{name}.{ending}").write_bytes((source / f"{name}.{ending}").read_bytes())
