@@ -30,6 +30,10 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 
 
+#: Activations with a kink, at which an ODE solver of high order loses its order.
+KINKED = ("relu",)
+
+
 def value_and_slope(sigma: Activation, x: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
     """sigma(x) and sigma'(x), elementwise."""
     value, slope = jax.jvp(sigma, (x,), (jnp.ones_like(x),))

@@ -35,9 +35,14 @@ def positive_float(what: str, value: object) -> float:
 
 def finite_array(what: str, value: object, *, ndim: int) -> np.ndarray:
     """Return `value` as a float64 array with `ndim` axes and only finite entries, or say where it fails."""
-    array = np.asarray(value, dtype=np.float64)
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{what} holds {type(value).__name__} that is not numeric or is ragged; expected an array of numbers.") from None
     if array.ndim != ndim:
         raise ValueError(f"{what} has shape {array.shape}; expected {ndim} axes. A single column is written {what}[:, None].")
+    if array.size == 0:
+        raise ValueError(f"{what} has shape {array.shape} and so holds no number; expected at least one row and one column.")
     bad = int(np.count_nonzero(~np.isfinite(array)))
     if bad:
         first = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])

@@ -34,13 +34,25 @@ class Claim(NamedTuple):
         return plain | {"ci95": [x if math.isfinite(x) else None for x in self.ci95]}
 
 
-def claim(name: str, value: float, se: float, half_width: float, *, source: str, theory: float | None = None, max_width: float | None = None) -> Claim:
-    """Make a claim and judge it."""
+def claim(
+    name: str,
+    value: float,
+    se: float,
+    half_width: float,
+    *,
+    source: str,
+    theory: float | None = None,
+    max_width: float | None = None,
+    doubt: str = "",
+) -> Claim:
+    """Make a claim and judge it; `doubt` says why the number may not be relied on whatever its interval, and makes it undetermined."""
     interval = (value - half_width, value + half_width)
     width = 2 * half_width
     verdict: Verdict
     if not (math.isfinite(value) and math.isfinite(half_width)):
-        verdict, why = "undetermined", "too few cells or seeds for a value with an interval"
+        verdict, why = "undetermined", doubt or "too few cells or seeds, or all below the noise floor"
+    elif doubt:
+        verdict, why = "undetermined", doubt
     elif theory is None:
         limit = CONSTANT_RELATIVE_WIDTH * abs(value)
         resolved = width <= limit

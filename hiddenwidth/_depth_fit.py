@@ -1,4 +1,4 @@
-r"""Fit of the depth error of the infinitely wide network: e(L) = a L^p (1 + a_1/L + a_2/L^2).
+r"""Fit of the depth error of the infinitely wide network: e(L) = a L^p exp(c_1/L + c_2/L^2).
 
 The data have no sampling noise to speak of (the same quadrature points stand on both sides), so what limits an interval is the
 expansion itself. Two errors are combined: the Student interval over quadrature replicates, each fitted on its own, and the

@@ -81,14 +81,22 @@ def ensemble(
     """
     for what, value in (("depth", depth), ("width", width), ("seeds", seeds), ("steps", steps)):
         positive_int(what, value)
-    dtype = jnp.dtype(dtype)
+    dtype = check_dtype(dtype)
     recorded = check_hidden_steps(hidden_steps, steps)
     with jax.enable_x64(dtype == jnp.float64):
         space = problem.space().astype(dtype)
-        group = min(seeds, _group(unit, space, depth, width, dtype.itemsize, memory))
+        group = min(seeds, group_size(problem, unit, depth, width, dtype.itemsize, memory))
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(seeds))
         seen = _members(unit, scaling, space, keys, depth, width, steps, recorded, group, dtype)
         return Ensemble(np.asarray(seen.output), np.asarray(seen.loss), np.asarray(seen.hidden), recorded)
+
+
+def check_dtype(dtype: Any) -> Any:
+    """float32 or float64, or say so."""
+    name = jnp.dtype(dtype)
+    if name not in (jnp.float32, jnp.float64):
+        raise ValueError(f"dtype={name.name!r} is not possible; expected float32 or float64.")
+    return name
 
 
 @eqx.filter_jit
@@ -101,8 +109,17 @@ def _members(unit, scaling, space: StateSpace, keys, depth: int, width: int, ste
         return lax.map(member, keys, batch_size=group)
 
 
-def _group(unit: AbstractUnit, space: StateSpace, depth: int, width: int, itemsize: int, memory: float) -> int:
-    """How many members fit: two copies of the weights (old and new) and the states and activations saved for the backward sweep."""
-    batch, dim = space.start.shape
+def group_size(problem: Problem, unit: AbstractUnit, depth: int, width: int, itemsize: int, memory: float) -> int:
+    """How many members fit in `memory` bytes: two copies of the weights (old and new), and the states and activations saved for the backward sweep.
+
+    **Raises:** `ValueError` when not even one fits.
+    """
+    batch, dim = len(problem.inputs), int(problem.dim)
     weights = depth * width * sum(count for _, count in unit.laws(dim))
-    return max(1, int(memory / (itemsize * (2 * weights + depth * batch * (dim + width)))))
+    one = itemsize * (2 * weights + depth * batch * (dim + width))
+    if one > memory:
+        raise ValueError(
+            f"one network with depth={depth} width={width} dim={dim} needs {one / 1e9:.3g} GB and memory={memory / 1e9:.3g} GB; "
+            "expected it to fit. Raise memory or choose a smaller shape."
+        )
+    return int(memory / one)

@@ -12,8 +12,10 @@ Result = TypeVar("Result")
 
 
 def default_workers() -> int:
-    """One job a core on CPU, one at a time on an accelerator."""
-    return (os.cpu_count() or 1) if jax.default_backend() == "cpu" else 1
+    """One job a core that this process may use on CPU, one at a time on an accelerator."""
+    if jax.default_backend() != "cpu":
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def each(function: Callable[[Item], Result], items: Iterable[Item], done: Callable[[Item, Result], None], *, workers: int | None = None) -> None:
@@ -21,7 +23,8 @@ def each(function: Callable[[Item], Result], items: Iterable[Item], done: Callab
 
     An exception, Ctrl-C included, cancels what has not begun; what was running is finished and handed to `done` before it goes on.
 
-    JAX's contexts (precision, x64) belong to a thread: `function` enters its own.
+    JAX's contexts belong to a thread: `function` enters those it needs (precision, x64). A caller's own, such as `jax.debug_nans` or
+    `jax.default_device` used as context managers, do not reach the workers; set them globally, or use `workers=1` from a plain loop.
     """
     pool = ThreadPoolExecutor(workers or default_workers())
     pending: dict[Future[Result], Item] = {pool.submit(function, item): item for item in items}

@@ -3,6 +3,7 @@ r"""A learning problem: data, loss, and the fixed linear maps into and out of th
 h_0 = W_E x  (hidden state, rms of order one),     f = W_U^T h_L / D,     b_L = D dLoss/dh_L = W_U dLoss/df
 """
 
+import hashlib
 import math
 
 import equinox as eqx
@@ -63,6 +64,8 @@ class Problem(eqx.Module):
     name: str = eqx.field(static=True, default="data")
 
     def __check_init__(self):
+        for what in ("inputs", "targets"):
+            finite_array(what, getattr(self, what), ndim=2)
         choose("loss", self.loss, LOSSES)
         if self.loss == "logistic" and not np.all(np.abs(self.targets) == 1):
             raise ValueError("loss='logistic' expects targets of -1 and +1; recode the labels, or use loss='squared'.")
@@ -119,13 +122,21 @@ class Problem(eqx.Module):
             )
         if key is None:
             raise ValueError("key=None but random embeddings need one; pass key=jax.random.key(0), or dim=math.inf.")
-        embedding_, unembedding = _draw_embeddings(inputs.shape[1], targets.shape[1], dim, embedding == "orthogonal", key=key)
+        embedding_, unembedding = _draw_embeddings(inputs, targets.shape[1], dim, embedding == "orthogonal", key=key)
         return cls(inputs, targets, embedding_, unembedding, loss, name)
 
     @property
     def dim(self) -> float:
         """Embedding dimension D, possibly `math.inf`."""
         return math.inf if self.embedding is None else self.embedding.shape[0]
+
+    def digest(self) -> str:
+        """A fingerprint of data, embeddings and loss: two problems with the same one are the same problem."""
+        arrays = (self.inputs, self.targets, self.embedding, self.unembedding)
+        mark = hashlib.sha256(self.loss.encode())
+        for array in arrays:
+            mark.update(b"-" if array is None else repr(array.shape).encode() + np.ascontiguousarray(array).tobytes())
+        return mark.hexdigest()[:16]
 
     def with_dim(self, dim: float, *, key: Key[Array, ""] | None = None, embedding: str = "gaussian") -> "Problem":
         """The same data embedded anew in `dim` dimensions."""
@@ -139,14 +150,23 @@ class Problem(eqx.Module):
 
 
 def _draw_embeddings(
-    d_in: int, d_out: int, dim: int, orthogonal: bool, *, key: Key[Array, ""]
+    inputs: Float[np.ndarray, "batch features"], d_out: int, dim: int, orthogonal: bool, *, key: Key[Array, ""]
 ) -> tuple[Float[np.ndarray, "dim features"], Float[np.ndarray, "dim out"]]:
+    d_in = inputs.shape[1]
+    # Orthogonal embeddings keep the row space of the inputs only: what the inputs never point at needs no room.
+    rows = _row_space(inputs) if orthogonal else np.eye(d_in)
     with jax.enable_x64(True):  # the same problem whatever the caller's precision switch says
         key_in, key_out = jax.random.split(key)
-        embed = np.asarray(jax.random.normal(key_in, (dim, d_in), jnp.float64))
+        embed = np.asarray(jax.random.normal(key_in, (dim, len(rows)), jnp.float64))
         unembed = np.asarray(jax.random.normal(key_out, (dim, d_out), jnp.float64))
     if orthogonal:
         q, r = np.linalg.qr(np.concatenate([embed, unembed], axis=1))
         q = q * np.sign(np.diag(r)) * math.sqrt(dim)  # Q^T Q = D I, signs fixed so that the draw is unique
-        embed, unembed = q[:, :d_in], q[:, d_in:]
-    return embed / math.sqrt(d_in), unembed * math.sqrt(d_out)
+        embed, unembed = q[:, : len(rows)], q[:, len(rows) :]
+    return embed @ rows / math.sqrt(d_in), unembed * math.sqrt(d_out)
+
+
+def _row_space(inputs: Float[np.ndarray, "batch features"]) -> Float[np.ndarray, "rank features"]:
+    """Orthonormal rows that span the inputs."""
+    _, _, right = np.linalg.svd(inputs, full_matrices=False)
+    return right[: int(np.linalg.matrix_rank(inputs))]

@@ -27,7 +27,10 @@ def prepare_directory(out: Path, overwrite: bool) -> None:
         raise ValueError(f"out={str(out)!r} is a file; expected a directory to write into. Choose another one.")
     if out.exists() and any(out.iterdir()) and not overwrite:
         raise ValueError(f"out={str(out)!r} exists and is not empty; nothing is overwritten unasked. Choose another directory or pass --overwrite.")
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"out={str(out)!r} cannot be made: {error.strerror or error}. Choose another directory.") from error
 
 
 def write(
@@ -43,7 +46,7 @@ def write(
     wall_s: float,
     **extra: Any,
 ) -> None:
-    """Write OUT/NAME.json and OUT/NAME.nc, each complete or not at all."""
+    """Write OUT/NAME.json and OUT/NAME.nc, complete or not at all, and remove a picture that was there before."""
     info = {
         "name": name,
         "claims": [c.to_json() for c in claims],
@@ -56,9 +59,16 @@ def write(
         **extra,
     }
     packed = {k: {"zlib": True, "complevel": 3} for k, v in data.variables.items() if v.ndim > 0 and v.dtype.kind in "fi"}
-    _atomically(out / f"{name}.nc", lambda path: data.to_netcdf(path, engine="h5netcdf", encoding=packed))
-    text = json.dumps(_plain(info), indent=2, allow_nan=False)
-    _atomically(out / f"{name}.json", lambda path: Path(path).write_text(text + "\n", encoding="utf-8"))
+    text = json.dumps(_plain(info), indent=2, allow_nan=False) + "\n"
+    try:
+        with tempfile.TemporaryDirectory(dir=out, prefix=f".{name}.") as folder:
+            data.to_netcdf(Path(folder) / f"{name}.nc", engine="h5netcdf", encoding=packed)
+            (Path(folder) / f"{name}.json").write_text(text, encoding="utf-8")
+            (out / f"{name}.png").unlink(missing_ok=True)  # a picture of an earlier run would not belong to this record
+            for ending in ("nc", "json"):
+                os.replace(Path(folder) / f"{name}.{ending}", out / f"{name}.{ending}")
+    except OSError as error:
+        raise ValueError(f"out={str(out)!r} cannot be written to: {error.strerror or error}. Free some space or choose another directory.") from error
 
 
 def read(out: Path, name: str) -> Record:
@@ -66,18 +76,6 @@ def read(out: Path, name: str) -> Record:
     info = json.loads((out / f"{name}.json").read_text(encoding="utf-8"))
     with xr.open_dataset(out / f"{name}.nc", engine="h5netcdf") as data:
         return Record(info, data.load())
-
-
-def _atomically(path: Path, write_to) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    try:
-        write_to(temporary)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def _plain(value: Any) -> Any:

@@ -77,6 +77,9 @@ class Scaling(eqx.Module):
 
 
 def _rates(learning_rate: float, learning_rate_u: float | None, learning_rate_v: float | None) -> dict[str, Any]:
+    for what, value in (("learning_rate", learning_rate), ("learning_rate_u", learning_rate_u), ("learning_rate_v", learning_rate_v)):
+        if value is not None:
+            positive_float(what, value)
     return {
         "learning_rate_u": learning_rate if learning_rate_u is None else learning_rate_u,
         "learning_rate_v": learning_rate if learning_rate_v is None else learning_rate_v,

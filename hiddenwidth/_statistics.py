@@ -7,6 +7,7 @@ With x_i the deviation of member i from the reference (scaled so that |x|^2 is a
     error^2   T = 1/R sum_i |x_i|^2                      what a single network pays
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -77,6 +78,10 @@ def cell_statistics(
     # |m*|^2 carries the noise of m and that of the resampling: subtract both, so that draws scatter around the estimate.
     noise = spread(projected, counts) / seeds + bias_variance / seeds + 2 * reference2
     bias2_draws = np.sum(means**2, axis=1) - noise
+    # Resampling a mean that is noisy itself spreads B like 4 B n + 6 n^2 (n = V/R + reference error) instead of 4 B n + 2 n^2.
+    level, n = max(bias2, 0.0), bias_variance / seeds + reference2
+    shrink = math.sqrt((4 * level * n + 2 * n**2) / (4 * level * n + 6 * n**2)) if n > 0 else 1.0
+    bias2_draws = bias2 + shrink * (bias2_draws - bias2)
 
     gram = (projected - mean) @ (projected - mean).T
     trace = np.trace(gram)

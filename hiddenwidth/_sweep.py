@@ -13,7 +13,7 @@ from jaxtyping import Array, Key
 from tqdm.auto import tqdm
 
 from ._choices import positive_int
-from ._ensemble import Ensemble, ensemble
+from ._ensemble import Ensemble, check_dtype, ensemble, group_size
 from ._parallel import default_workers, each
 from ._problem import Problem
 from ._provenance import provenance
@@ -86,8 +86,10 @@ def sweep(
         )  # fmt: skip
         return members, time.perf_counter() - start
 
-    runs = _empty(problem, depths, widths, seeds, steps, recorded, jnp.dtype(dtype))
-    runs.attrs = _attributes(problem, unit, scaling, steps, recorded, jnp.dtype(dtype), key)
+    dtype = check_dtype(dtype)
+    group_size(problem, unit, max(depths), max(widths), dtype.itemsize, memory / workers)  # refuse before anything is computed
+    runs = _empty(problem, depths, widths, seeds, steps, recorded, dtype)
+    runs.attrs = _attributes(problem, unit, scaling, steps, recorded, dtype, key)
     # Largest first, so that the last cells to finish are short.
     cells = sorted(((d, w) for d in depths for w in widths), key=lambda c: -c[0] * c[1])
     with tqdm(total=len(cells), desc="networks", unit="cell", disable=not progress, leave=False) as bar:
@@ -140,6 +142,7 @@ def _store(runs: xr.Dataset, cell: tuple[int, int], members: Ensemble, wall: flo
 def _attributes(problem, unit, scaling, steps, recorded, dtype, key) -> dict[str, Any]:
     return {
         "problem": problem.name,
+        "problem_digest": problem.digest(),
         "dim": int(problem.dim),
         "unit": repr(unit),
         "scaling": repr(scaling),

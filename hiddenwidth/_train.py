@@ -124,8 +124,8 @@ def _record(hidden, hidden_steps: tuple[int, ...], k, h):
 def check_hidden_steps(hidden_steps: tuple[int, ...] | None, steps: int) -> tuple[int, ...]:
     """The recorded steps, sorted; default: the last one."""
     chosen = (steps,) if hidden_steps is None else tuple(sorted(set(hidden_steps)))
-    if not chosen or chosen[0] < 0 or chosen[-1] > steps:
-        raise ValueError(f"hidden_steps={hidden_steps!r} is not possible; expected steps between 0 and steps={steps}.")
+    if not chosen or not all(isinstance(k, int) and 0 <= k <= steps for k in chosen):
+        raise ValueError(f"hidden_steps={hidden_steps!r} is not possible; expected whole numbers between 0 and steps={steps}.")
     return chosen
 
 

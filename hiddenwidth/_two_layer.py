@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from ._activation import ACTIVATIONS, value_and_slope
+from ._activation import ACTIVATIONS, KINKED, value_and_slope
 from ._choices import choose
 from ._law import LAWS, AbstractLaw, Gaussian
 from ._scaling import Scaling
@@ -60,6 +60,10 @@ class TwoLayer(AbstractUnit):
     def sigma(self) -> Callable:
         """The activation as a function."""
         return self.activation if callable(self.activation) else ACTIVATIONS[self.activation]
+
+    @property
+    def smooth(self) -> bool:
+        return self.activation not in KINKED
 
     def _inner(self, dim: int) -> float:
         return 1.0 / dim if self.inner is None else self.inner

@@ -36,6 +36,11 @@ class AbstractUnit(eqx.Module):
     def params(self, standard: Sequence[Float[Any, "*units scalars"]], std: InitStd) -> PyTree:
         """Build z from standard scalars (mean 0, variance 1), one array for each entry of `laws`, and the initial standard deviations."""
 
+    @property
+    def smooth(self) -> bool:
+        """Is phi smooth? Solvers of limits work to tighter tolerances where it is."""
+        return True
+
     def rates(self, scaling: Scaling) -> PyTree:
         """The step eta/alpha of each leaf of z: one number for all, or a tree with the structure of z."""
         return scaling.step().u

@@ -4,6 +4,7 @@ import re
 import sys
 from dataclasses import fields
 
+import jax
 import tyro
 
 from ._commands import rates
@@ -22,15 +23,21 @@ def main(arguments: list[str] | None = None) -> None:
     except ValueError as error:
         print(f"hiddenwidth {name}: {in_options(str(error), config)}", file=sys.stderr)
         sys.exit(2)
+    except (MemoryError, OSError, jax.errors.JaxRuntimeError) as error:
+        what = str(error).splitlines()[0] if str(error) else type(error).__name__
+        print(f"hiddenwidth {name}: the machine could not do it: {what}. Choose smaller sizes, or another --out.", file=sys.stderr)
+        sys.exit(1)
     except KeyboardInterrupt:
-        print(f"hiddenwidth {name}: interrupted before anything was finished.", file=sys.stderr)
+        print(f"hiddenwidth {name}: interrupted before any network was finished.", file=sys.stderr)
         sys.exit(130)
     print(outcome.text, file=sys.stdout if outcome.status == 0 else sys.stderr)
     sys.exit(outcome.status)
 
 
 def in_options(message: str, config: object) -> str:
-    """Write the names of arguments as the options that were typed: `learning_rate=3` becomes `--learning-rate 3`."""
+    """Write the names of arguments as the options that were typed: `learning_rate=3` becomes `--learning-rate 3`, a bare `name=` loses its sign."""
     for field in fields(config):  # pyright: ignore[reportArgumentType]
-        message = re.sub(rf"\b{field.name}=", f"--{field.name.replace('_', '-')} ", message)
+        option = f"--{field.name.replace('_', '-')}"
+        message = re.sub(rf"\b{field.name}=(?=\s)", option, message)
+        message = re.sub(rf"\b{field.name}=", f"{option} ", message)
     return message

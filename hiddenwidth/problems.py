@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import jax
 import numpy as np
 from jaxtyping import Array, Key
 
@@ -62,8 +61,12 @@ def digits(
     from sklearn.datasets import load_digits  # slow to import, needed here only
 
     unknown = [c for c in classes if c not in range(10)]
-    if unknown or len(set(classes)) < 2:
-        raise ValueError(f"classes={tuple(classes)!r} is not possible; expected at least two different digits from 0 to 9.")
+    if unknown or len(classes) < 2 or len(set(classes)) < len(classes):
+        raise ValueError(f"classes={tuple(classes)!r} is not possible; expected at least two digits from 0 to 9, each named once.")
+    if loss == "logistic" and len(classes) > 2:
+        raise ValueError(f"loss='logistic' tells two classes apart and classes={tuple(classes)!r} names {len(classes)}; use loss='softmax'.")
+    if limit is not None:
+        positive_int("limit", limit, at_least=2)
     images, labels = (np.asarray(x) for x in load_digits(return_X_y=True))
     chosen = np.isin(labels, classes)
     images, labels = images[chosen][:limit], labels[chosen][:limit]
@@ -76,11 +79,3 @@ def digits(
     one_hot = (labels[:, None] == np.asarray(classes)[None, :]).astype(np.float64)
     targets = one_hot if loss == "softmax" or len(classes) > 2 else one_hot[:, 1:] - one_hot[:, :1]
     return Problem.embed(whitened, targets, dim=dim, key=key, loss=loss, embedding=embedding, name="digits")
-
-
-READY_MADE = {"sine": sine, "gaussian": gaussian, "digits": digits}
-
-
-def default_key() -> Key[Array, ""]:
-    """The key that the command line draws embeddings with."""
-    return jax.random.key(0)

@@ -1,8 +1,10 @@
 """Every refusal says what was got, what was expected, and what to change."""
 
 import math
+import signal
 import subprocess
 import sys
+import time
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 import hiddenwidth as hw
+from hiddenwidth import _record
 
 KEY = jax.random.key(0)
 X, Y = np.linspace(-1, 1, 6).reshape(3, 2), np.ones((3, 1))
@@ -27,8 +30,19 @@ CASES = [
     (lambda: hw.TwoLayer("tan"), "activation='tan' is unknown; expected one of 'tanh', .* Did you mean 'tanh'"),
     (lambda: hw.TwoLayer("tanh", law="cauchy"), "law='cauchy' is unknown; expected one of 'gaussian', 'skewed'"),
     (lambda: hw.lazy(0.0), "alpha=0.0 is not possible; expected a finite number above 0"),
-    (lambda: hw.mlu(-1.0), "learning_rate_u=-1.0 is not possible; expected a finite number above 0"),
-    (lambda: hw.mlu(math.nan), "learning_rate_u=nan is not possible"),
+    (lambda: hw.mlu(-1.0), "^learning_rate=-1.0 is not possible; expected a finite number above 0"),
+    (lambda: hw.mlu(1.0, learning_rate_v=math.nan), "^learning_rate_v=nan is not possible"),
+    (lambda: embed(inputs=[["a", "b"]] * 3), "inputs holds list that is not numeric or is ragged; expected an array of numbers"),
+    (lambda: embed(inputs=np.ones((0, 2)), targets=np.ones((0, 1))), r"inputs has shape \(0, 2\) and so holds no number"),
+    (lambda: hw.problems.digits((3, 8, 8), key=KEY), "classes=.* expected at least two digits from 0 to 9, each named once"),
+    (lambda: hw.problems.digits((1, 2, 3), loss="logistic", key=KEY), "loss='logistic' tells two classes apart and classes=.* names 3; use loss='softmax'"),
+    (lambda: hw.problems.digits(limit=0, key=KEY), "limit=0 is not possible; expected a whole number of at least 2"),
+    (lambda: hw.ensemble(sine(), hw.TwoLayer(), hw.mlu(), depth=64, width=64, seeds=1, steps=1, memory=1e5, key=KEY), "one network with depth=64 width=64 dim=4 needs .* GB and memory=0.0001 GB"),
+    (lambda: hw.sweep(sine(), hw.TwoLayer(), hw.mlu(), depths=[64], widths=[64], seeds=1, steps=1, memory=1e5, key=KEY), "one network with depth=64 width=64 dim=4 needs"),
+    (lambda: hw.ensemble(sine(), hw.TwoLayer(), hw.mlu(), depth=2, width=2, seeds=1, steps=1, dtype="int32", key=KEY), "dtype='int32' is not possible; expected float32 or float64"),
+    (lambda: hw.mean_ode(sine(), hw.TwoLayer(), hw.mlu(), steps=1, quadrature=hw.Sobol(4, 1), budget=False).hidden(1, 1.5), "s=1.5 is not a depth-time; expected a number between 0 and 1"),
+    (lambda: hw.infinite_width(sine(), hw.TwoLayer(), hw.mlu(), depth=2, steps=2, quadrature=hw.Sobol(4, 1)).output(9), "step=9 is not in this solution; expected 0 to 2"),
+    (lambda: hw.infinite_width(sine(), hw.TwoLayer("linear"), hw.mlu(1e8), depth=2, steps=20, quadrature=hw.Sobol(4, 1)), "the infinitely wide network of depth=2 left the finite numbers"),
     (lambda: embed(targets=np.ones((4, 1))), "inputs has 3 rows and targets has 4; expected one target row for each input row"),
     (lambda: embed(targets=np.ones(3)), r"targets has shape \(3,\); expected 2 axes. A single column is written targets\[:, None\]"),
     (lambda: embed(inputs=np.where(X > 0.9, np.nan, X)), r"inputs holds 1 values that are NaN or infinite, the first at index \(2, 1\)"),
@@ -41,7 +55,7 @@ CASES = [
     (lambda: embed(loss="logistic", targets=Y * 2), r"loss='logistic' expects targets of -1 and \+1"),
     (lambda: embed(loss="softmax", targets=Y * 2), "loss='softmax' expects one-hot targets"),
     (lambda: embed(embedding="sparse"), "embedding='sparse' is unknown"),
-    (lambda: hw.problems.digits((3, 11), key=KEY), r"classes=\(3, 11\) is not possible; expected at least two different digits"),
+    (lambda: hw.problems.digits((3, 11), key=KEY), r"classes=\(3, 11\) is not possible; expected at least two digits from 0 to 9, each named once"),
     (lambda: hw.problems.digits((3, 8), components=100, dim=200, key=KEY), "components=100 is too many; these 357 images span"),
     (lambda: sine().with_dim(math.inf).space(), "dim=inf has no ambient state space"),
     (lambda: hw.Sobol(0), "log2_points=0 is not possible"),
@@ -52,14 +66,14 @@ CASES = [
     (lambda: hw.sweep(sine(), hw.TwoLayer(), hw.mlu(), depths=[], widths=[1], seeds=2, steps=1, key=KEY), r"depths=\[\] and widths=\[1\]: expected at least one"),
     (lambda: hw.sweep(sine(), hw.TwoLayer(), hw.mlu(), depths=[-4], widths=[1], seeds=2, steps=1, key=KEY), "depths=-4 is not possible"),
     (lambda: hw.train(hw.ResNet.init(hw.TwoLayer(), hw.mlu(), depth=2, width=2, dim=5, key=KEY), sine(), steps=1), "network and problem do not fit: the problem has dim=4"),
-    (lambda: hw.train(hw.ResNet.init(hw.TwoLayer(), hw.mlu(), depth=2, width=2, dim=4, key=KEY), sine(), steps=2, hidden_steps=(3,)), r"hidden_steps=\(3,\) is not possible; expected steps between 0 and steps=2"),
+    (lambda: hw.train(hw.ResNet.init(hw.TwoLayer(), hw.mlu(), depth=2, width=2, dim=4, key=KEY), sine(), steps=2, hidden_steps=(3,)), r"hidden_steps=\(3,\) is not possible; expected whole numbers between 0 and steps=2"),
     (lambda: hw.mean_ode(sine(), hw.TwoLayer(), hw.mlu(), steps=0), "steps=0 is not possible"),
     (lambda: hw.mean_ode(sine(), hw.TwoLayer(), hw.mlu(), steps=1, nodes=2), "nodes=2 is not possible; expected a whole number of at least 3"),
     (lambda: hw.mean_ode(sine(), hw.TwoLayer(), hw.mlu(), steps=1, tolerance=-1.0), "tolerance=-1.0 is not possible"),
     (lambda: hw.mean_ode(sine(), hw.TwoLayer(), hw.mlu(), steps=1, coordinates="polar"), "coordinates='polar' is unknown; expected one of 'auto', 'reduced', 'ambient'"),
     (lambda: hw.mean_ode(sine(), hw.TwoLayer(law="skewed"), hw.mlu(), steps=1, coordinates="reduced"), "has no reduced coordinates"),
     (lambda: hw.mean_ode(sine(), hw.TwoLayer(), hw.fan_in(), steps=1), "scaling 'fan_in' has a law that depends on the width M, so it has no Mean ODE"),
-    (lambda: hw.mean_ode(sine(), hw.TwoLayer("linear"), hw.mlu(1e4), steps=9, quadrature=hw.Sobol(6, 1)), "the Mean ODE left the finite numbers at step [0-9]+: learning_rate is too large"),
+    (lambda: hw.mean_ode(sine(), hw.TwoLayer("linear"), hw.mlu(1e4), steps=9, quadrature=hw.Sobol(6, 1)), "the Mean ODE blew up by step [0-9]+ .* learning_rate= is too large for this problem"),
     (lambda: hw.mean_ode(sine(), hw.TwoLayer(), hw.mlu(), steps=1, quadrature=hw.Sobol(4, 1), budget=False).hidden(2), "step=2 is not in this solution; expected 0 to 1"),
     (lambda: hw.mean_ode(hw.problems.sine(4, dim=math.inf), hw.TwoLayer(), hw.mlu(), steps=1, quadrature=hw.Sobol(4, 1), budget=False).flow(None, np.zeros(1)), "dim=inf has no units"),
     (lambda: hw.infinite_width(sine(), hw.TwoLayer(), hw.mlu(), depth=2, steps=2, quadrature=hw.Sobol(4, 1)).hidden(1), "step=1 was not recorded; hidden states exist at steps"),
@@ -78,8 +92,12 @@ COMMANDS = [
     (["--depths", "8", "-2"], "--depths -2 is not possible; expected a whole number of at least 1"),
     (["--seeds", "4"], "--seeds 4 is too few for an interval; expected at least 8"),
     (["--steps", "0"], "--steps 0 is not possible"),
-    (["--learning-rate", "-1"], "--learning-rate"),
-    (["--learning-rate", "nan"], "--learning-rate"),
+    (["--learning-rate", "-1"], "rates: --learning-rate -1.0 is not possible; expected a finite number above 0"),
+    (["--learning-rate-v", "nan"], "rates: --learning-rate-v nan is not possible"),
+    (["--seed", "-1"], "--seed -1 is not possible; expected a whole number from 0 to"),
+    (["--seed", "99999999999999999999"], "--seed 99999999999999999999 is not possible"),
+    (["--widths", "100000000000"], "needs 3.69e+06 GB and --memory"),
+    (["--problem", "digits", "--classes", "1", "2", "3", "--loss", "logistic"], "tells two classes apart"),
     (["--problem", "digits", "--dim", "3"], "--dim 3 is too small for these data; expected at least 4"),
     (["--loss", "softmax"], "--loss 'softmax' needs class labels"),
     (["--classes", "1", "12", "--problem", "digits"], "--classes (1, 12) is not possible"),
@@ -109,6 +127,33 @@ def test_command_line_does_not_touch_an_existing_directory(tmp_path):
     assert "exists and is not empty" in done.stderr
     assert "--overwrite" in done.stderr
     assert (tmp_path / "run" / "rates.json").read_text() == "{}"
+
+
+def test_directory_that_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    done = command(["--out", str(tmp_path / "file" / "run")], tmp_path)
+    assert done.returncode == 2
+    assert "cannot be made: Not a directory. Choose another directory" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_interrupt_from_the_keyboard_keeps_what_is_finished(tmp_path):
+    """A real SIGINT in the middle of the sweep."""
+    arguments = ["--quick", "--no-progress", "--steps", "2", "--seeds", "8", "--depths", *map(str, range(8, 40)), "--widths", "1", "2", "4"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hiddenwidth", "rates", "--out", str(tmp_path / "run"), *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    # the reference takes a few seconds; 96 cells, each compiled anew, take far longer than the wait
+    time.sleep(20)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "of 96 cells were finished and kept in" in errors
+    assert "Traceback" not in errors
+    record = _record.read(tmp_path / "run", "rates")
+    done = record.data.done.values
+    assert 0 < done.sum() < 96
+    assert np.isfinite(record.data.loss.values[done]).all()
 
 
 def test_command_line_counts_divergence_and_fails(tmp_path):

@@ -6,6 +6,8 @@ import pytest
 from hiddenwidth import _loglinear
 from hiddenwidth._depth_fit import fit_depth
 from hiddenwidth._law_fit import Grid, bias_law, fit_law, fluctuation_law, variance_of_bias2, variance_of_variance
+from hiddenwidth._observable import _reference_draws
+from hiddenwidth._rates import _doubt
 from hiddenwidth._statistics import cell_statistics, seed_counts
 
 DRAWS = 500
@@ -28,9 +30,15 @@ def synthetic_law(rng, second_order: bool):
     return B**2 * DIM / (DEPTH * WIDTH) * corrections(), C**2 / (DEPTH * WIDTH) ** 2 * corrections()
 
 
-def one_experiment(seed: int, *, second_order: bool, seeds: int = 128, bootstrap: int = 200, noise=None):
-    """Draw members of every cell from the law, then run the real estimator."""
+def one_experiment(seed: int, *, second_order: bool, seeds: int = 128, bootstrap: int = 200, noise=None, reference_error=2e-4):
+    """Draw members of every cell and six replicates of the reference from the law, then run the real estimator.
+
+    The error of the reference is common to all cells and a tenth of the bias in the largest one.
+    """
     rng = np.random.default_rng(seed)
+    replicates = reference_error * rng.standard_normal((6, 6))
+    reference_draws = _reference_draws(replicates, bootstrap, rng)
+    reference2 = float(replicates.var(0, ddof=1).sum() / 6)
     variance, bias2 = synthetic_law(rng, second_order)
     shape = np.array([3.0, 2, 1, 1, 0.5, 0.5])  # an anisotropic covariance
     shape /= shape.sum()
@@ -40,10 +48,10 @@ def one_experiment(seed: int, *, second_order: bool, seeds: int = 128, bootstrap
     for v, b in zip(variance, bias2, strict=True):
         white = rng.standard_normal((seeds, 6)) if noise is None else noise(rng, (seeds, 6))
         # fluctuations fill 6 + 40 coordinates, the bias lives in the first 6 as in the span of the data
-        small = np.sqrt(0.1 * v * shape) * white + np.sqrt(b) * direction
+        small = np.sqrt(0.1 * v * shape) * white + np.sqrt(b) * direction - replicates.mean(0)
         rest = np.sqrt(0.9 * v / 40) * rng.standard_normal((seeds, 40))
         counts = seed_counts(seeds, bootstrap, rng)
-        cells.append(cell_statistics(np.concatenate([small, rest], 1), small, np.zeros(46), 0.0, np.zeros((bootstrap, 6)), counts))
+        cells.append(cell_statistics(np.concatenate([small, rest], 1), small, np.zeros(46), reference2, reference_draws, counts))
     values = {k: np.array([getattr(c, k) for c in cells]) for k in ("variance", "bias2")}
     draws = {k: np.stack([getattr(c, f"{k}_draws") for c in cells], 1) for k in ("variance", "bias2")}
     fluctuation = fit_law(fluctuation_law(GRID, DIM), GRID, values["variance"], draws["variance"], variance_of_variance(cells), rng)
@@ -93,6 +101,20 @@ def test_depth_interval_covers():
     assert np.all((share >= COVER[0]) & (share <= COVER[1])), share
 
 
+def test_depth_interval_covers_the_truncation():
+    """Replicates without noise, four orders of random size: what the fit neglects is inside its interval."""
+    depths = np.array([8.0, 16, 32, 64, 128])
+    rng = np.random.default_rng(1)
+    hits = []
+    for _ in range(DRAWS):
+        orders = rng.normal(0, [0.5, 1, 2, 4])
+        error = 0.3 / depths * np.exp(sum(c / depths**q for q, c in enumerate(orders, 1)))
+        fit = fit_depth(depths, error[None] * np.exp(rng.normal(0, 1e-6, (4, 1))))
+        assert 2 * fit.exponent.half_width < 0.02
+        hits.append((abs(fit.exponent.value + 1) <= fit.exponent.half_width, abs(fit.constant.value - 0.3) <= fit.constant.half_width))
+    assert np.all(np.mean(hits, axis=0) >= COVER[0])
+
+
 def test_depth_fit_finds_the_next_orders():
     depths = np.array([8.0, 16, 32, 64, 128])
     error = np.tile(0.25 / depths * np.exp(-0.5 / depths + 0.8 / depths**2), (3, 1))
@@ -135,8 +157,19 @@ def test_cells_below_dim_are_outside_the_range():
 def test_too_few_cells_give_no_interval():
     grid = Grid(np.array([64.0]), np.array([4.0]), 16.0)
     fit = fit_law(fluctuation_law(grid, 16), grid, np.array([0.1]), np.full((50, 1), 0.1), lambda mean, used: mean**2, np.random.default_rng(0))
-    assert np.isnan(fit.constant.half_width)
+    assert np.isnan(fit.constant.value)
     assert np.isnan(fit.exponents["exponent_width"].half_width)
+    assert np.isnan(fit.mean).all()
+
+
+def test_rejected_law_is_not_confirmed():
+    """Scatter of 5 % behind errors of 1 %: the goodness of fit says so, whatever the intervals."""
+    rng = np.random.default_rng(3)
+    values = B**2 * DIM / (DEPTH * WIDTH) * np.exp(rng.normal(0, 0.05, DEPTH.size))
+    draws = values * np.exp(rng.normal(0, 0.01, (300, DEPTH.size)))
+    fit = fit_law(fluctuation_law(GRID, DIM), GRID, values, draws, lambda mean, used: (0.01 * mean) ** 2, rng)
+    assert fit.p_value < 0.01
+    assert "chi-square rejects the law" in _doubt(fit.p_value, fit.used)
 
 
 def test_log_linear_fit_is_exact_and_takes_negative_values():
@@ -162,12 +195,16 @@ def test_prior_is_one_more_datum():
 
 def test_statistics_are_unbiased_and_draws_are_centred():
     rng = np.random.default_rng(0)
-    estimates, centres = [], []
+    estimates, centres, spreads = [], [], []
     for _ in range(400):
         x = rng.standard_normal((12, 5)) * 0.5 + 0.1
         cell = cell_statistics(x, x, np.zeros(5), 0.0, np.zeros((100, 5)), seed_counts(12, 100, rng))
         estimates.append((cell.variance, cell.bias2, cell.error2))
+        spreads.append((cell.variance_draws.std(), cell.bias2_draws.std()))
         centres.append((cell.variance_draws.mean() - cell.variance, cell.bias2_draws.mean() - cell.bias2))
     for values, truth in ((np.array(estimates), [1.25, 0.05, 1.30]), (np.array(centres), [0, 0])):
         z = (values.mean(0) - truth) / (values.std(0, ddof=1) / np.sqrt(len(values)))
         assert np.all(np.abs(z) < 4), z
+    # and they scatter as the estimates themselves do, in the noise (bias^2 = 0.05 with 12 members) too
+    ratio = np.mean(spreads, axis=0) / np.std(np.array(estimates)[:, :2], axis=0)
+    assert np.all((ratio > 0.8) & (ratio < 1.25)), ratio

@@ -15,6 +15,8 @@ import hiddenwidth as hw
 from hiddenwidth import _record
 from hiddenwidth._claims import claim, table
 from hiddenwidth._commands import rates
+from hiddenwidth._law_fit import Grid
+from hiddenwidth._rates import _split_claim
 
 UNIT, SCALING = hw.TwoLayer("tanh"), hw.mlu()
 
@@ -80,8 +82,12 @@ def test_cell_with_a_diverged_member_is_left_out(measured):
 def test_bias_below_its_floor_is_marked(measured):
     _, limit, runs, depth = measured
     data = hw.fit_rates(runs, limit, depth).data
-    se = data.bias2_se
-    assert np.array_equal(data.below_floor, data.bias2 < 1.959964 * se)
+    below = data.below_floor.sel(observable="hidden")
+    assert bool(below.any())  # the large cells: 200 seeds cannot see c/(LM) there
+    assert not bool(below.all())
+    assert np.all(np.isfinite(data.bias2))  # marked, not removed
+    fitted = data.fitted_bias2.sel(observable="hidden")
+    assert float(fitted.where(below).max()) < float(fitted.where(~below).max())
 
 
 @pytest.mark.parametrize(
@@ -94,6 +100,9 @@ def test_bias_below_its_floor_is_marked(measured):
             lambda r, p, d: (r, p, dataclasses.replace(d, depths=(1, 2, 3, 4))),
             r"depth covers depths \(1, 2, 3, 4\) at step 4; expected all of \(8, 16, 32, 64\)",
         ),
+        (lambda r, p, d: (r.assign_attrs(problem_digest="0"), p, d), "runs and limit were computed for different problems"),
+        (lambda r, p, d: (r, p, dataclasses.replace(d, problem_digest="0")), "depth was computed for another problem than limit"),
+        (lambda r, p, d: (r, dataclasses.replace(p, hidden_nodes=p.hidden_nodes[:1]), d), "replicates=1 in limit or depth leaves the error"),
         (lambda r, p, d: (r.assign_coords(recorded=[9]), p, d), r"limit has steps=4 and runs end at step 9; integrate mean_ode with steps=9"),
     ],
 )
@@ -101,6 +110,16 @@ def test_mismatched_inputs_are_refused(measured, change, message):
     _, limit, runs, depth = measured
     with pytest.raises(ValueError, match=message):
         hw.fit_rates(*change(runs, limit, depth))
+
+
+def test_split_claim_can_fail():
+    """Fan-in networks fluctuate like 1/sqrt(L): splits of the same LM differ, and the claim says so."""
+    depth, width = (x.ravel().astype(float) for x in np.meshgrid([8, 16, 32], [2, 4, 8], indexing="ij"))
+    rng, every = np.random.default_rng(0), np.ones(9, bool)
+    for values, verdict in ((1 / depth, "fails"), (1 / (depth * width), "holds")):
+        draws = values * np.exp(rng.normal(0, 0.01, (200, 9)))
+        (found,) = _split_claim("hidden", Grid(depth, width, 4.0), values, draws, every)
+        assert found.verdict == verdict
 
 
 def test_verdicts():
@@ -111,6 +130,8 @@ def test_verdicts():
     assert claim("x", float("nan"), 0.1, 0.2, source="", theory=-0.5).verdict == "undetermined"
     assert claim("x", 2.0, 0.1, 0.2, source="").verdict == "holds"
     assert claim("x", 2.0, 1.0, 2.0, source="").verdict == "undetermined"
+    doubtful = claim("x", -0.5, 0.01, 0.02, source="", theory=-0.5, doubt="chi-square rejects the law")
+    assert (doubtful.verdict, doubtful.why) == ("undetermined", "chi-square rejects the law")
     text = table([claim("x", -0.5, 0.01, 0.02, source="", theory=-0.5, max_width=0.06)])
     assert "[-0.520, -0.480]" in text
     assert "holds" in text
@@ -181,21 +202,28 @@ def test_interrupt_keeps_what_is_finished(tmp_path, monkeypatch):
     assert np.isnan(record.data.output.values[~done]).all()
 
 
-def test_record_is_whole_or_absent(tmp_path, monkeypatch):
-    """A crash while writing leaves the old record as it was, and no debris."""
+@pytest.mark.parametrize("failing", ["to_netcdf", "write_text"])
+def test_record_is_whole_or_absent(tmp_path, monkeypatch, failing):
+    """A disk that fills while the first or the second file is written leaves the old record as it was, and no debris."""
     data = xr.Dataset({"x": ("i", np.arange(3.0))})
     common = {"reference": {}, "diverged": 0, "config": {"out": Path("x")}, "dtype": "float32", "wall_s": 1.0}
     _record.write(tmp_path, "rates", data, [], **common)
-    before = (tmp_path / "rates.nc").read_bytes()
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
 
     def fail(*args, **kwargs):
-        raise OSError("disk full")
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(xr.Dataset, "to_netcdf", fail)
-    with pytest.raises(OSError, match="disk full"):
+    monkeypatch.setattr(xr.Dataset if failing == "to_netcdf" else Path, failing, fail)
+    with pytest.raises(ValueError, match="cannot be written to: No space left on device"):
         _record.write(tmp_path, "rates", data, [], **common)
-    assert (tmp_path / "rates.nc").read_bytes() == before
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["rates.json", "rates.nc"]
+    assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
+    assert set(before) == {"rates.json", "rates.nc"}
+
+
+def test_picture_of_an_earlier_run_does_not_stay(tmp_path):
+    (tmp_path / "rates.png").write_bytes(b"old")
+    _record.write(tmp_path, "rates", xr.Dataset(), [], reference={}, diverged=0, config={}, dtype="float32", wall_s=1.0)
+    assert not (tmp_path / "rates.png").exists()
 
 
 def test_record_has_no_nan(tmp_path):

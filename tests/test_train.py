@@ -112,6 +112,16 @@ def test_states_of_one_point_are_the_trajectory(setting):
     np.testing.assert_array_equal(states[0], start[0])
 
 
+def test_orthogonal_embeddings_have_the_limiting_gram_matrix(key):
+    """Also when the inputs span less than they have columns: only what they span needs room."""
+    inputs = np.random.default_rng(0).standard_normal((6, 2)) @ np.random.default_rng(1).standard_normal((2, 5))
+    problem = hw.Problem.embed(inputs, np.ones((6, 2)), dim=4, embedding="orthogonal", key=key)
+    h, w = problem.space().start, problem.unembedding
+    np.testing.assert_allclose(h @ h.T / 4, inputs @ inputs.T / 5, atol=1e-12)
+    np.testing.assert_allclose(w.T @ w / 4, 2 * np.eye(2), atol=1e-12)
+    np.testing.assert_allclose(h @ w, 0, atol=1e-12)
+
+
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_member_equals_the_lone_run(key, dtype):
     problem = hw.problems.sine(5, dim=4, key=key)

@@ -40,6 +40,7 @@ def run(out: Path, *, quick: bool = False) -> list[Claim]:
     """Fit the constants at every D; record and figure in OUT."""
     start, config = time.perf_counter(), QUICK if quick else Config()
     found: list[Claim] = []
+    references, diverged = {}, 0
     for dim in config.dims:
         where = out / f"dim{dim}"
         outcome = rates.run(
@@ -49,6 +50,10 @@ def run(out: Path, *, quick: bool = False) -> list[Claim]:
             )
         )  # fmt: skip
         print(outcome.text, flush=True)
+        if outcome.status:
+            raise SystemExit(outcome.status)
+        info = _record.read(where, "rates").info
+        references[f"D={dim}"], diverged = info["reference"], diverged + info["diverged"]
         by_name = {c.name: c for c in _slim.claims(where)}
         b, c = by_name["hidden.fluctuation.constant"], by_name["output.bias.constant"]
         found.append(b._replace(name=f"hidden.fluctuation.constant[D={dim}]"))
@@ -61,7 +66,7 @@ def run(out: Path, *, quick: bool = False) -> list[Claim]:
         attrs={"published_hidden": HIDDEN, "published_output": OUTPUT},
     )
     _record.write(
-        out, "published", data, found, reference={}, diverged=0, config=dataclasses.asdict(config), dtype="float32",
+        out, "published", data, found, reference=references, diverged=diverged, config=dataclasses.asdict(config), dtype=rates.RatesConfig.dtype,
         wall_s=time.perf_counter() - start, published={"hidden": HIDDEN, "output": OUTPUT},
     )  # fmt: skip
     draw(out)

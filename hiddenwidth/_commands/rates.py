@@ -14,9 +14,13 @@ import xarray as xr
 from .. import _record, plot, problems
 from .._choices import positive_int
 from .._claims import table
+from .._ensemble import group_size
 from .._law_fit import RANGE_RULE
 from .._limit.infinite_width import depth_error
+from .._limit.integrate import DivergedError
 from .._limit.mean_ode import mean_ode
+from .._limit.solution import MeanODE
+from .._parallel import default_workers
 from .._problem import Problem
 from .._quadrature import Sobol
 from .._rates import LADDER, MIN_SEEDS, RateFit, fit_rates
@@ -91,6 +95,8 @@ class RatesConfig:
     """Seed of embeddings and initialisations."""
     dtype: Literal["float32", "float64"] = "float32"
     """Precision of the networks; references are always float64."""
+    memory: float = 2e9
+    """Bytes for weights and saved states of the networks trained at once."""
     out: Path = Path("results/rates")
     """Directory for the record."""
     overwrite: bool = False
@@ -117,36 +123,53 @@ class RatesConfig:
 
 
 def run(config: RatesConfig) -> Outcome:
-    """Run the command: networks, reference, fit, record, picture."""
+    """Run the command: reference, networks, fit, record, picture."""
     start = time.perf_counter()
     sizes = config.sizes()
-    _check(sizes)
+    _check(config, sizes)
     problem = config.make_problem(sizes.dim)
     unit = TwoLayer(config.activation, config.law)
     scaling = mlu(config.learning_rate, learning_rate_u=config.learning_rate_u, learning_rate_v=config.learning_rate_v)
+    group_size(problem, unit, max(sizes.depths), max(sizes.widths), jnp.dtype(config.dtype).itemsize, config.memory / default_workers())
     _record.prepare_directory(config.out, config.overwrite)
-    settings = dataclasses.asdict(config) | dataclasses.asdict(sizes)
-    common = {"config": settings, "dtype": config.dtype}
+    common = {"config": dataclasses.asdict(config) | dataclasses.asdict(sizes), "dtype": config.dtype}
+
+    def keep(runs: xr.Dataset, **extra: Any) -> None:
+        diverged = int((runs.diverged_at >= 0).sum())
+        _record.write(config.out, "rates", runs, [], reference={}, diverged=diverged, wall_s=time.perf_counter() - start, **common, **extra)
+
+    limit: MeanODE | None = None
+    blown_up = ""
+    try:
+        limit = _reference(config, sizes, problem, unit, scaling)
+    except DivergedError as error:  # the networks are still run: how many of them diverge, and where, is what the user needs to see
+        blown_up = str(error)
     try:
         runs = sweep(
             problem, unit, scaling, depths=sizes.depths, widths=sizes.widths, seeds=sizes.seeds, steps=sizes.steps,
-            dtype=jnp.dtype(config.dtype), progress=config.progress, key=jax.random.fold_in(jax.random.key(config.seed), 1),
+            dtype=jnp.dtype(config.dtype), memory=config.memory, progress=config.progress, key=jax.random.fold_in(jax.random.key(config.seed), 1),
         )  # fmt: skip
     except Interrupted as stop:
+        keep(stop.runs, interrupted=True)
         finished = int(stop.runs.done.sum())
-        _write_runs(config, stop.runs, common, start, interrupted=True)
         return Outcome(130, f"Interrupted: {finished} of {stop.runs.done.size} cells were finished and kept in {config.out}/rates.nc.")
+    keep(runs)
     lost = all_diverged(runs)
-    if lost:
-        _write_runs(config, runs, common, start)
-        return Outcome(1, f"{lost} The networks are kept in {config.out}/rates.nc. Lower --learning-rate.")
+    if lost or limit is None:
+        return Outcome(1, f"{lost or blown_up} The networks are kept in {config.out}/rates.nc. Lower --learning-rate.")
     try:
-        limit, fit = _measure(config, sizes, problem, unit, scaling, runs)
-    except (KeyboardInterrupt, ValueError) as error:
-        _write_runs(config, runs, common, start, interrupted=isinstance(error, KeyboardInterrupt))
-        if isinstance(error, ValueError):
-            raise
-        return Outcome(130, f"Interrupted: all networks were finished and are kept in {config.out}/rates.nc; the fit was not made.")
+        return _finish(config, sizes, problem, unit, scaling, runs, limit, common, start)
+    except KeyboardInterrupt:
+        return Outcome(130, f"Interrupted: all networks were finished and are kept in {config.out}/rates.nc; the fit was not.")
+
+
+def _finish(config: RatesConfig, sizes: Sizes, problem, unit, scaling, runs: xr.Dataset, limit: MeanODE, common, start: float) -> Outcome:
+    """Fit, write, draw, report."""
+    depth = depth_error(
+        problem, unit, scaling, depths=(*sizes.depths, *LADDER), steps=sizes.steps,
+        quadrature=Sobol(sizes.depth_log2_points, 4), progress=config.progress,
+    )  # fmt: skip
+    fit = fit_rates(runs, limit, depth)
     data = xr.merge([runs, fit.data, _reference_data(limit, sizes.steps)], combine_attrs="drop_conflicts", compat="no_conflicts", join="exact")
     reference = {
         "standard_error": {"hidden": limit.hidden_error(sizes.steps), "output": limit.output_error(sizes.steps)},
@@ -154,17 +177,18 @@ def run(config: RatesConfig) -> Outcome:
         "coordinates": "reduced" if limit.where.reduced else "ambient",
     }
     diverged = int((runs.diverged_at >= 0).sum())
-    wall = time.perf_counter() - start
     _record.write(
-        config.out, "rates", data, fit.claims, reference=reference, diverged=diverged, wall_s=wall,
+        config.out, "rates", data, fit.claims, reference=reference, diverged=diverged, wall_s=time.perf_counter() - start,
         range_rule=RANGE_RULE, goodness=fit.goodness, **common,
     )  # fmt: skip
     draw(config.out)
     return Outcome(0, _report(config, sizes, limit, fit, diverged, time.perf_counter() - start))
 
 
-def _check(sizes: Sizes) -> None:
+def _check(config: RatesConfig, sizes: Sizes) -> None:
     """Complain before anything is computed."""
+    if not 0 <= config.seed < 2**32:
+        raise ValueError(f"seed={config.seed} is not possible; expected a whole number from 0 to {2**32 - 1}.")
     for what in ("depths", "widths"):
         values = getattr(sizes, what)
         if not values:
@@ -176,13 +200,10 @@ def _check(sizes: Sizes) -> None:
         raise ValueError(f"seeds={sizes.seeds} is too few for an interval; expected at least {MIN_SEEDS}.")
 
 
-def _measure(config: RatesConfig, sizes: Sizes, problem, unit, scaling, runs: xr.Dataset):
-    limit = mean_ode(problem, unit, scaling, steps=sizes.steps, quadrature=Sobol(sizes.log2_points, sizes.replicates), tolerance=1e-7, progress=config.progress)
-    depth = depth_error(
-        problem, unit, scaling, depths=(*sizes.depths, *LADDER), steps=sizes.steps,
-        quadrature=Sobol(sizes.depth_log2_points, 4), progress=config.progress,
-    )  # fmt: skip
-    return limit, fit_rates(runs, limit, depth)
+def _reference(config: RatesConfig, sizes: Sizes, problem, unit: TwoLayer, scaling) -> MeanODE:
+    tolerance = 1e-7 if unit.smooth else None
+    quadrature = Sobol(sizes.log2_points, sizes.replicates)
+    return mean_ode(problem, unit, scaling, steps=sizes.steps, quadrature=quadrature, tolerance=tolerance, progress=config.progress)
 
 
 def _reference_data(limit, steps: int) -> xr.Dataset:
@@ -191,12 +212,6 @@ def _reference_data(limit, steps: int) -> xr.Dataset:
             "limit_hidden": (("limit_replicate", "batch", "dim"), limit.hidden_replicates(steps)),
             "limit_output": (("limit_replicate", "step", "batch", "out"), np.stack([limit.output_replicates(k) for k in range(steps + 1)], 1)),
         }
-    )
-
-
-def _write_runs(config: RatesConfig, runs: xr.Dataset, common: dict[str, Any], start: float, **extra: Any) -> None:
-    _record.write(
-        config.out, "rates", runs, [], reference={}, diverged=int((runs.diverged_at >= 0).sum()), wall_s=time.perf_counter() - start, **common, **extra
     )
 
 

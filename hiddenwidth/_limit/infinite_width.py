@@ -18,8 +18,10 @@ from .._quadrature import AbstractQuadrature, Sobol
 from .._scaling import Scaling
 from .._train import check_hidden_steps, descend
 from .._unit import AbstractUnit
-from .mean_ode import coordinates_of, mean_ode, standard_points
+from .integrate import DivergedError, standard_points
+from .mean_ode import coordinates_of, mean_ode
 from .reduction import Coordinates
+from .solution import standard_error
 
 
 class InfiniteWidth(eqx.Module):
@@ -31,16 +33,34 @@ class InfiniteWidth(eqx.Module):
     hidden_replicates: Float[np.ndarray, "replicate recorded batch reduced"]
     output_replicates: Float[np.ndarray, "replicate step batch out"]
 
-    def hidden(self, step: int | None = None) -> Float[np.ndarray, "batch dim"]:
-        """h_L after `step` gradient steps (default: the last recorded one), averaged over replicates."""
+    def _recorded(self, step: int | None) -> Float[np.ndarray, "replicate batch dim"]:
         step = self.hidden_steps[-1] if step is None else step
         if step not in self.hidden_steps:
             raise ValueError(f"step={step} was not recorded; hidden states exist at steps {self.hidden_steps}. Pass hidden_steps=({step},).")
-        return self.where.to_ambient(self.hidden_replicates[:, self.hidden_steps.index(step)].mean(0))
+        return self.where.to_ambient(self.hidden_replicates[:, self.hidden_steps.index(step)])
+
+    def _seen(self, step: int | None) -> Float[np.ndarray, "replicate batch out"]:
+        last = self.output_replicates.shape[1] - 1
+        chosen = last if step is None else step
+        if not 0 <= chosen <= last:
+            raise ValueError(f"step={step} is not in this solution; expected 0 to {last}.")
+        return self.output_replicates[:, chosen]
+
+    def hidden(self, step: int | None = None) -> Float[np.ndarray, "batch dim"]:
+        """h_L after `step` gradient steps (default: the last recorded one), averaged over replicates."""
+        return self._recorded(step).mean(0)
+
+    def hidden_se(self, step: int | None = None) -> Float[np.ndarray, "batch dim"]:
+        """Standard error of every entry of `hidden`; NaN with one replicate."""
+        return standard_error(self._recorded(step))
 
     def output(self, step: int | None = None) -> Float[np.ndarray, "batch out"]:
         """Outputs after `step` gradient steps (default: all), averaged over replicates."""
-        return self.output_replicates[:, -1 if step is None else step].mean(0)
+        return self._seen(step).mean(0)
+
+    def output_se(self, step: int | None = None) -> Float[np.ndarray, "batch out"]:
+        """Standard error of every output; NaN with one replicate."""
+        return standard_error(self._seen(step))
 
 
 def infinite_width(
@@ -73,6 +93,8 @@ def infinite_width(
     recorded = check_hidden_steps(hidden_steps, steps)
     runs = collect(lambda i: _run(where, scaling, depth, steps, recorded, quadrature, i), range(quadrature.replicates))
     hidden, output = (np.stack(x) for x in zip(*runs, strict=True))
+    if not np.all(np.isfinite(output)):
+        raise DivergedError(f"the infinitely wide network of depth={depth} left the finite numbers: learning_rate= is too large for this problem. Lower it.")
     return InfiniteWidth(depth, where, recorded, hidden, output)
 
 
@@ -93,6 +115,7 @@ def _descend(unit, scaling, z, weights, space, depth: int, steps: int, recorded:
 class DepthError(eqx.Module):
     """Infinite-width network minus Mean ODE, with the same quadrature points on both sides: the error of finite depth alone."""
 
+    problem_digest: str
     depths: tuple[int, ...]
     step: int
     hidden: Float[np.ndarray, "replicate depth batch dim"]
@@ -109,7 +132,7 @@ def depth_error(
     quadrature: AbstractQuadrature | None = None,
     coordinates: str = "auto",
     nodes: int = 12,
-    tolerance: float = 1e-8,
+    tolerance: float | None = None,
     progress: bool = False,
 ) -> DepthError:
     r"""Measure  h_L^{M = infinity} - h(1)  after `steps` gradient steps, for several depths.
@@ -133,4 +156,4 @@ def depth_error(
         net = infinite_width(problem, unit, scaling, depth=depth, steps=steps, quadrature=quadrature, coordinates=coordinates)
         hidden.append(net.where.to_ambient(net.hidden_replicates[:, -1]) - limit.hidden_replicates(steps))
         output.append(net.output_replicates[:, -1] - limit.output_replicates(steps))
-    return DepthError(depths, steps, np.stack(hidden, 1), np.stack(output, 1))
+    return DepthError(problem.digest(), depths, steps, np.stack(hidden, 1), np.stack(output, 1))

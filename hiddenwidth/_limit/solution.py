@@ -66,6 +66,8 @@ class MeanODE(eqx.Module):
 
     def hidden_replicates(self, step: int | None = None, s: float = 1.0) -> Float[np.ndarray, "replicate batch dim"]:
         """h_step(s) of every replicate."""
+        if not 0 <= s <= 1:
+            raise ValueError(f"s={s} is not a depth-time; expected a number between 0 and 1, block l of L sits at l/L.")
         row = chebyshev.matrix(np.asarray([s]), len(self.nodes))[0]
         return self.where.to_ambient(np.einsum("i,rinc->rnc", row, self.hidden_nodes[:, self._step(step)]))
 
@@ -75,7 +77,7 @@ class MeanODE(eqx.Module):
 
     def hidden_se(self, step: int | None = None, s: float = 1.0) -> Float[np.ndarray, "batch dim"]:
         """Standard error of every entry of `hidden`; NaN with one replicate."""
-        return _standard_error(self.hidden_replicates(step, s))
+        return standard_error(self.hidden_replicates(step, s))
 
     def hidden_error(self, step: int | None = None, s: float = 1.0) -> float:
         """Standard error of `hidden` as one number, root mean square per data point and coordinate of h."""
@@ -92,7 +94,7 @@ class MeanODE(eqx.Module):
 
     def output_se(self, step: int | None = None) -> Float[np.ndarray, "batch out"]:
         """Standard error of every output; NaN with one replicate."""
-        return _standard_error(self.output_replicates(step))
+        return standard_error(self.output_replicates(step))
 
     def output_error(self, step: int | None = None) -> float:
         """Standard error of `output` as one number, root mean square over data and outputs."""
@@ -120,6 +122,8 @@ class MeanODE(eqx.Module):
         """
         if self.where.reduced and self.where.basis is None:
             raise ValueError("dim=inf has no units in R^D to follow; use problem.with_dim(D, key=...) and integrate again.")
+        if not np.all((np.asarray(s) >= 0) & (np.asarray(s) <= 1)):
+            raise ValueError("s holds values outside [0, 1]; expected the depth-time l/L of each unit.")
         rows = chebyshev.matrix(np.asarray(s), len(self.nodes))
         with jax.enable_x64(True), jax.default_matmul_precision("highest"):
             z = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), z)
@@ -155,7 +159,7 @@ def _flow_step(unit: AbstractUnit, scaling: Scaling, z: PyTree, h, b) -> PyTree:
     return jax.vmap(one)(z, h, b)
 
 
-def _standard_error(values: Float[np.ndarray, "replicate batch coordinate"]) -> Float[np.ndarray, "batch coordinate"]:
+def standard_error(values: Float[np.ndarray, "replicate batch coordinate"]) -> Float[np.ndarray, "batch coordinate"]:
     """Standard error of the mean over replicates."""
     replicates = len(values)
     if replicates < 2:
