@@ -102,7 +102,10 @@ def test_bias_below_its_floor_is_marked(measured):
         ),
         (lambda r, p, d: (r.assign_attrs(problem_digest="0"), p, d), "runs and limit were computed for different problems"),
         (lambda r, p, d: (r, p, dataclasses.replace(d, problem_digest="0")), "depth was computed for another problem than limit"),
-        (lambda r, p, d: (r, dataclasses.replace(p, hidden_nodes=p.hidden_nodes[:1]), d), "replicates=1 in limit or depth leaves the error"),
+        (
+            lambda r, p, d: (r, dataclasses.replace(p, hidden_nodes=p.hidden_nodes[:1], adjoint_nodes=p.adjoint_nodes[:1]), d),
+            "replicates=1 in limit or depth leaves the error",
+        ),
         (lambda r, p, d: (r.assign_coords(recorded=[9]), p, d), r"limit has steps=4 and runs end at step 9; integrate mean_ode with steps=9"),
     ],
 )

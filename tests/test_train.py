@@ -129,7 +129,7 @@ def test_member_equals_the_lone_run(key, dtype):
     shape = {"depth": 6, "width": 2, "dtype": dtype}
     few = hw.ensemble(problem, unit, scaling, **shape, seeds=3, steps=STEPS, key=key)
     many = hw.ensemble(problem, unit, scaling, **shape, seeds=7, steps=STEPS, key=key)
-    split = hw.ensemble(problem, unit, scaling, **shape, seeds=7, steps=STEPS, memory=1.0, key=key)
+    split = hw.ensemble(problem, unit, scaling, **shape, seeds=7, steps=STEPS, memory=3e3, key=key)
     tolerance = 50 * np.finfo(dtype).eps
     np.testing.assert_allclose(many.output[:3], few.output, rtol=0, atol=tolerance)
     np.testing.assert_allclose(split.hidden, many.hidden, rtol=0, atol=tolerance)
