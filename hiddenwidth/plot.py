@@ -41,13 +41,29 @@ def rates(data: xr.Dataset, claims: list[dict[str, Any]], *, title: str = ""):
         _depth_panel(row[3], one)
         row[3].set(title=f"depth error, width infinite\n$a/L$, {_constant(by_name, name, 'depth', 'a')}", xlabel="L", ylabel="error")
         for axis in row:
-            axis.set_xscale("log", base=2)
-            axis.set_yscale("log")
-            axis.grid(True, which="major", alpha=0.3)
+            _log_axes(axis)
     axes[0, 0].legend(fontsize=8, title="depth L (lines: fit)", title_fontsize=8)
+    axes[0, 1].plot([], [], "o", mfc="none", color="grey", label="outside the range of the fit")
+    axes[0, 1].legend(fontsize=8)
     axes[0, 2].legend(fontsize=8)
     axes[0, 3].legend(fontsize=8)
     return axes
+
+
+def _log_axes(axis) -> None:
+    """Logarithmic axes with few, plain labels: powers of four across, 1-2-5 upwards."""
+    from matplotlib.ticker import FuncFormatter, LogFormatterSciNotation, LogLocator, NullFormatter
+
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log")
+    axis.xaxis.set_major_locator(LogLocator(base=4))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    low, high = axis.get_ylim()
+    wide = high / low > 100
+    axis.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0,) if wide else (1.0, 2.0, 5.0)))
+    axis.yaxis.set_major_formatter(LogFormatterSciNotation(minor_thresholds=(np.inf, np.inf)) if not wide else LogFormatterSciNotation())
+    axis.yaxis.set_minor_formatter(NullFormatter())
+    axis.grid(True, which="major", alpha=0.3)
 
 
 def _constant(by_name: dict[str, Any], observable: str, term: str, letter: str) -> str:
@@ -74,7 +90,7 @@ def _panel(axis, one: xr.Dataset, value: str, fitted: str, used: str | None, col
             if mask.any():
                 axis.errorbar(
                     product[mask], root[mask], np.minimum(half, 0.95 * root)[mask], fmt="o", ms=4.5, mfc=face, color=colour, lw=1, capsize=2,
-                    label=f"{depth}" if face is colour else None,
+                    label=f"{depth}" if face is colour and not floor else None,
                 )  # fmt: skip
         if low.any():
             limit = np.sqrt(np.maximum(square + 1.96 * se, 1e-300))[low]
@@ -83,7 +99,8 @@ def _panel(axis, one: xr.Dataset, value: str, fitted: str, used: str | None, col
         ok = np.isfinite(fit) & (fit > 0)
         axis.plot(product[ok], np.sqrt(fit[ok]), "-", color=colour, lw=1)
     if floor:
-        axis.plot([], [], "v", mfc="none", color="grey", label="below noise floor:\nupper limit (95 %)")
+        axis.plot([], [], "v", mfc="none", color="grey", label="below its noise floor:\nupper limit (95 %)")
+        axis.plot([], [], "o", color="grey", label="depths as on the left")
 
 
 def _depth_panel(axis, one: xr.Dataset) -> None:
