@@ -1,5 +1,6 @@
 """What a committed record keeps: claims and the statistics of every cell, not the members themselves."""
 
+import json
 from pathlib import Path
 
 from hiddenwidth import _record
@@ -27,9 +28,10 @@ def copy_records(out: Path, target: Path) -> None:
 
 
 def _copy(source: Path, target: Path, name: str) -> None:
-    data = _record.read(source, name).data
+    info, data = _record.read(source, name)
     kept = data[[k for k in data.data_vars if str(k) not in MEMBERS]]
     target.mkdir(parents=True, exist_ok=True)
     kept.drop_vars([c for c in kept.coords if c not in kept.dims]).to_netcdf(target / f"{name}.nc", engine="h5netcdf")
-    for ending in ("json", "png"):
-        (target / f"{name}.{ending}").write_bytes((source / f"{name}.{ending}").read_bytes())
+    info["config"].pop("out", None)  # where it was written on that machine is nobody's business
+    (target / f"{name}.json").write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
+    (target / f"{name}.png").write_bytes((source / f"{name}.png").read_bytes())

@@ -43,8 +43,8 @@ def rates(data: xr.Dataset, claims: list[dict[str, Any]], *, title: str = ""):
         for axis in row:
             _log_axes(axis)
     axes[0, 0].legend(fontsize=8, title="depth L (lines: fit)", title_fontsize=8)
-    axes[0, 1].plot([], [], "o", mfc="none", color="grey", label="outside the range of the fit")
-    axes[0, 1].legend(fontsize=8)
+    (hollow,) = axes[0, 1].plot([], [], "o", mfc="none", color="grey", label="outside the range of the fit")
+    axes[0, 1].legend(handles=[hollow], fontsize=8)
     axes[0, 2].legend(fontsize=8)
     axes[0, 3].legend(fontsize=8)
     return axes

@@ -1,10 +1,10 @@
 """Every refusal says what was got, what was expected, and what to change."""
 
 import math
+import re
 import signal
 import subprocess
 import sys
-import time
 
 import jax
 import jax.numpy as jnp
@@ -138,18 +138,22 @@ def test_directory_that_cannot_be_made_is_refused(tmp_path):
 
 
 def test_interrupt_from_the_keyboard_keeps_what_is_finished(tmp_path):
-    """A real SIGINT in the middle of the sweep."""
-    arguments = ["--quick", "--no-progress", "--steps", "2", "--seeds", "8", "--depths", *map(str, range(8, 40)), "--widths", "1", "2", "4"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "hiddenwidth", "rates", "--out", str(tmp_path / "run"), *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    # the reference takes a few seconds; 96 cells, each compiled anew, take far longer than the wait
-    time.sleep(20)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == 130, errors
-    assert "of 96 cells were finished and kept in" in errors
-    assert "Traceback" not in errors
+    """A real SIGINT once the progress bar shows finished cells."""
+    grid = ["--quick", "--steps", "2", "--seeds", "8", "--depths", *map(str, range(8, 40)), "--widths", "1", "2", "4"]
+    arguments = [sys.executable, "-m", "hiddenwidth", "rates", "--out", str(tmp_path / "run"), *grid]
+    with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        seen = ""
+        while not re.search(r" [1-9][0-9]*/96 ", seen):
+            letter = process.stderr.read(1)
+            assert letter, f"ended before any cell was finished: {seen}"
+            seen += letter
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+        process.wait(timeout=120)
+    assert process.returncode == 130, rest
+    assert "of 96 cells were finished and kept in" in rest
+    assert "Traceback" not in rest
     record = _record.read(tmp_path / "run", "rates")
     done = record.data.done.values
     assert 0 < done.sum() < 96
