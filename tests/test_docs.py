@@ -26,6 +26,12 @@ def test_public_name_is_documented(name):
                 assert inspect.getdoc(value), f"{name}.{member}"
 
 
+def test_every_name_on_the_api_page_is_public():
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\.\. auto(?:class|function):: (\w+)$", page, re.MULTILINE)
+    assert sorted(named) == sorted(PUBLIC)
+
+
 def examples():
     """The fenced or one-line examples of every public docstring."""
     for name in PUBLIC:
