@@ -7,7 +7,12 @@ project = "hiddenwidth and scaffold"
 author = "The hiddenwidth and scaffold developers"
 version = release = metadata.version("hiddenwidth")
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.viewcode"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
+]
 exclude_patterns = ["_build", "conf.py"]
 html_theme = "furo"
 html_title = "hiddenwidth"
@@ -31,8 +36,18 @@ autodoc_default_options = {"members": True}
 def markdown_to_rst(app, what, name, obj, options, lines):
     """Docstrings are Markdown: turn fences and display formulas into what Sphinx reads."""
     text = "\n".join(lines)
-    text = re.sub(r"```python\n(.*?)```", lambda m: ".. code-block:: python\n\n" + re.sub("^", "    ", m[1], flags=re.M), text, flags=re.S)
-    text = re.sub(r"\$\$(.*?)\$\$", lambda m: ".. math::\n\n    " + m[1].strip() + "\n", text, flags=re.S)
+    text = re.sub(
+        r"```python\n(.*?)```",
+        lambda m: ".. code-block:: python\n\n" + re.sub("^", "    ", m[1], flags=re.M),
+        text,
+        flags=re.S,
+    )
+    text = re.sub(
+        r"\$\$(.*?)\$\$",
+        lambda m: ".. math::\n\n    " + m[1].strip() + "\n",
+        text,
+        flags=re.S,
+    )
     lines[:] = text.split("\n")
 
 

@@ -30,7 +30,9 @@ key_embed, key_net, key_sweep = jax.random.split(jax.random.key(0), 3)
 # %%
 unit = hw.TwoLayer("tanh")
 scaling = hw.mlu(learning_rate=1.0)  # every power of L, M and D
-print(f"size of one unit at L = 64, M = 4, D = 16: {scaling.residual_scale(64, 4, 16):.4f}")
+print(
+    f"size of one unit at L = 64, M = 4, D = 16: {scaling.residual_scale(64, 4, 16):.4f}"
+)
 
 # %% [markdown]
 # ## 2. A problem
@@ -39,7 +41,8 @@ print(f"size of one unit at L = 64, M = 4, D = 16: {scaling.residual_scale(64, 4
 
 # %%
 problem = hw.problems.sine(8, dim=16, key=key_embed)
-print(f"root mean square of the embedded inputs: {np.sqrt(np.mean(problem.space().start ** 2)):.3f}")
+start = problem.space().start
+print(f"root mean square of the embedded inputs: {np.sqrt(np.mean(start**2)):.3f}")
 
 # %% [markdown]
 # ## 3. A network
@@ -57,8 +60,9 @@ print(f"loss of one network: {seen.loss[0]:.4f} -> {seen.loss[-1]:.4f}")
 # The Neural Mean ODE of the same training: infinitely deep, any width. The solution carries its own error.
 
 # %%
-limit = hw.mean_ode(problem, unit, scaling, steps=10, quadrature=hw.Sobol(log2_points=12, replicates=4))
-print(f"loss of the limit: {limit.loss(0):.4f} -> {limit.loss():.4f}, outputs known to {limit.output_error():.1e}")
+rule = hw.Sobol(log2_points=12, replicates=4)
+limit = hw.mean_ode(problem, unit, scaling, steps=10, quadrature=rule)
+print(f"loss of the limit: {limit.loss():.4f}, outputs to {limit.output_error():.1e}")
 
 # %% [markdown]
 # ## 5. Units against their own flow
@@ -67,8 +71,12 @@ print(f"loss of the limit: {limit.loss(0):.4f} -> {limit.loss():.4f}, outputs kn
 # $O(\sqrt{D/(LM)})$, in units of the initial standard deviation: quadruple $LM$, halve the distance.
 
 # %%
-gaps = [hw.coupling_error(limit, depth=d, width=1, seeds=8, key=key_net).rms.mean() for d in (32, 128)]
-print(f"coupling error at L = 32 over L = 128: {gaps[0] / gaps[1]:.2f} (2 expected)")
+shallow, deep = (
+    hw.coupling_error(limit, depth=depth, width=1, seeds=16, key=key_net)
+    for depth in (32, 128)
+)
+ratio = shallow.rms.mean() / deep.rms.mean()
+print(f"coupling error at L = 32 over L = 128: {ratio:.2f} (2 expected)")
 
 # %% [markdown]
 # ## 6. Many networks
@@ -76,8 +84,18 @@ print(f"coupling error at L = 32 over L = 128: {gaps[0] / gaps[1]:.2f} (2 expect
 # A grid over depth and width, 128 initialisations a cell.
 
 # %%
-runs = hw.sweep(problem, unit, scaling, depths=[8, 16, 32, 64], widths=[1, 2, 4, 8], seeds=128, steps=10, key=key_sweep)
-print(f"networks trained: {runs.loss.sizes['depth'] * runs.loss.sizes['width'] * runs.sizes['seed']}, diverged: {int((runs.diverged_at >= 0).sum())}")
+runs = hw.sweep(
+    problem,
+    unit,
+    scaling,
+    depths=[8, 16, 32, 64],
+    widths=[1, 2, 4, 8],
+    seeds=128,
+    steps=10,
+    key=key_sweep,
+)
+diverged = int((runs.diverged_at >= 0).sum())
+print(f"networks: {runs.diverged_at.size}, diverged: {diverged}")
 
 # %% [markdown]
 # ## 7. The law
@@ -91,4 +109,5 @@ print(f"hidden fluctuation: b = {fit['hidden.fluctuation.constant'].value:.3f}")
 fit
 
 # %%
-axes = hw.plot.rates(fit.data, [c.to_json() for c in fit.claims], title="sine, D = 16, 10 steps")
+claims = [c.to_json() for c in fit.claims]
+axes = hw.plot.rates(fit.data, claims, title="sine, D = 16, 10 steps")

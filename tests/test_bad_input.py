@@ -140,7 +140,9 @@ def test_directory_that_cannot_be_made_is_refused(tmp_path):
 def test_interrupt_from_the_keyboard_keeps_what_is_finished(tmp_path):
     """A real SIGINT once the progress bar shows finished cells."""
     grid = ["--quick", "--steps", "2", "--seeds", "8", "--depths", *map(str, range(8, 40)), "--widths", "1", "2", "4"]
-    arguments = [sys.executable, "-m", "hiddenwidth", "rates", "--out", str(tmp_path / "run"), *grid]
+    # a test runner in the background may hand SIGINT down as ignored: take it up again
+    script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from hiddenwidth.cli import main; main()"
+    arguments = [sys.executable, "-c", script, "rates", "--out", str(tmp_path / "run"), *grid]
     with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         seen = ""

@@ -22,6 +22,7 @@
 import math
 
 import jax
+import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -29,7 +30,8 @@ import hiddenwidth as hw
 
 x = np.linspace(-1, 1, 6)[:, None]
 y = np.exp(-4 * x**2) - 0.5
-problem = hw.Problem.embed(np.hstack([x, np.ones_like(x)]), y, dim=16, key=jax.random.key(0))  # the column of ones is a bias
+inputs = np.hstack([x, np.ones_like(x)])  # the column of ones is a bias
+problem = hw.Problem.embed(inputs, y, dim=16, key=jax.random.key(0))
 unit, scaling, steps = hw.TwoLayer("gelu"), hw.mlu(0.5), 8
 
 # %% [markdown]
@@ -38,7 +40,8 @@ unit, scaling, steps = hw.TwoLayer("gelu"), hw.mlu(0.5), 8
 # Two inputs and one output: the dynamics close in $r = 3$ dimensions, whatever $D$ is.
 
 # %%
-limit = hw.mean_ode(problem, unit, scaling, steps=steps, quadrature=hw.Sobol(log2_points=12, replicates=4))
+rule = hw.Sobol(log2_points=12, replicates=4)
+limit = hw.mean_ode(problem, unit, scaling, steps=steps, quadrature=rule)
 limit
 
 # %% [markdown]
@@ -64,15 +67,17 @@ figure, axes = plt.subplots(1, 3, figsize=(12, 3.4), sharey=True, layout="constr
 s = np.linspace(0, 1, 60)
 curve = np.stack([limit.hidden(steps, t)[0] for t in s])
 for axis, number in zip(axes, (16, 128, 1024), strict=True):
-    net = hw.ResNet.init(unit, scaling, depth=number, width=1, dim=16, key=jax.random.key(3))
+    net = hw.ResNet.init(
+        unit, scaling, depth=number, width=1, dim=16, key=jax.random.key(3)
+    )
     trained, _ = hw.train(net, problem, steps=steps)
-    states = np.asarray(trained.states(np.asarray(problem.space().start[0], np.float32)))
-    for i, colour in enumerate(("C0", "C1", "C2")):
-        axis.plot(np.arange(number + 1) / number, states[:, i], color=colour, lw=0.9, label="network" if i == 0 else None)
-        axis.plot(s, curve[:, i], "--", color=colour, lw=1.6, label="Mean ODE" if i == 0 else None)
+    states = trained.states(jnp.asarray(problem.space().start[0], jnp.float32))
+    axis.set_prop_cycle(color=["C0", "C1", "C2"])
+    lines = axis.plot(np.arange(number + 1) / number, states[:, :3], lw=0.9)
+    dashed = axis.plot(s, curve[:, :3], "--", lw=1.6)
     axis.set(title=f"L = {number}, M = 1", xlabel="depth-time s")
 axes[0].set_ylabel("three coordinates of h")
-axes[0].legend()
+axes[0].legend([lines[0], dashed[0]], ["network", "Mean ODE"])
 
 # %% [markdown]
 # ## Depth is width
@@ -81,12 +86,12 @@ axes[0].legend()
 
 # %%
 for d, w in ((8, 16), (16, 8), (32, 4), (64, 2), (128, 1)):
-    runs = hw.ensemble(problem, unit, scaling, depth=d, width=w, seeds=200, steps=steps, key=jax.random.key(d))
-    variance = runs.hidden[:, 0].var(axis=0, ddof=1).mean()
-    spread = runs.hidden[:, 0] - runs.hidden[:, 0].mean(0)
-    se = np.std((spread**2).mean((1, 2)), ddof=1) / math.sqrt(200) / (2 * variance)
-    b = math.sqrt(variance * d * w / 16)
-    print(f"L = {d:3d}  M = {w:2d}   b = {b:.3f} +- {1.96 * se * b:.3f}")
+    shape = {"depth": d, "width": w, "seeds": 200, "steps": steps}
+    runs = hw.ensemble(problem, unit, scaling, **shape, key=jax.random.key(d))
+    squares = ((runs.hidden[:, 0] - runs.hidden[:, 0].mean(0)) ** 2).mean((1, 2))
+    b = math.sqrt(squares.mean() * 200 / 199 * d * w / 16)
+    half = 1.96 * b * squares.std(ddof=1) / math.sqrt(200) / (2 * squares.mean())
+    print(f"L = {d:3d}  M = {w:2d}   b = {b:.3f} +- {half:.3f}")
 
 # %% [markdown]
 # The constants agree up to the next order in $1/L$, which `fit_rates` measures and takes off.
