@@ -72,7 +72,7 @@ for axis, number in zip(axes, (16, 128, 1024), strict=True):
     )
     trained, _ = hw.train(net, problem, steps=steps)
     states = trained.states(jnp.asarray(problem.space().start[0], jnp.float32))
-    axis.set_prop_cycle(color=["C0", "C1", "C2"])
+    axis.set_prop_cycle(color=["tab:blue", "tab:orange", "tab:green"])
     lines = axis.plot(np.arange(number + 1) / number, states[:, :3], lw=0.9)
     dashed = axis.plot(s, curve[:, :3], "--", lw=1.6)
     axis.set(title=f"L = {number}, M = 1", xlabel="depth-time s")
