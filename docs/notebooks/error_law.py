@@ -76,8 +76,8 @@ for axis, number in zip(axes, (16, 128, 1024), strict=True):
     lines = axis.plot(np.arange(number + 1) / number, states[:, :3], lw=0.9)
     dashed = axis.plot(s, curve[:, :3], "--", lw=1.6)
     axis.set(title=f"L = {number}, M = 1", xlabel="depth-time s")
-axes[0].set_ylabel("three coordinates of h")
-axes[0].legend([lines[0], dashed[0]], ["network", "Mean ODE"])
+_ = axes[0].set_ylabel("three coordinates of h")
+_ = axes[0].legend([lines[0], dashed[0]], ["network", "Mean ODE"])
 
 # %% [markdown]
 # ## Depth is width
