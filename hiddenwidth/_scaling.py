@@ -71,10 +71,6 @@ class Scaling(eqx.Module):
         """rho sqrt(D) / (L M), the size of one unit's contribution to the residual stream at initialisation."""
         return self.alpha / (depth * width) * self.init_std(width, dim).v
 
-    def sampling(self, depth: float, width: float, dim: float) -> float:
-        """sqrt(D / (L M)), the size of the sampling error of a network: its hidden width is L M."""
-        return math.sqrt(dim / (depth * width))
-
 
 def _rates(learning_rate: float, learning_rate_u: float | None, learning_rate_v: float | None) -> dict[str, Any]:
     for what, value in (("learning_rate", learning_rate), ("learning_rate_u", learning_rate_u), ("learning_rate_v", learning_rate_v)):

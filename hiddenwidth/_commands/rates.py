@@ -49,7 +49,7 @@ def run(config: RatesConfig) -> Outcome:
     try:
         limit = _reference(config, sizes, problem, unit, scaling)
     except DivergedError as error:  # the networks are still run: how many of them diverge, and where, is what the user needs to see
-        blown_up = str(error)
+        blown_up = str(error).replace("learning_rate= is", "--learning-rate is")
     try:
         runs = sweep(
             problem, unit, scaling, depths=sizes.depths, widths=sizes.widths, seeds=sizes.seeds, steps=sizes.steps,
