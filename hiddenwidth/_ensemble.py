@@ -87,7 +87,7 @@ def ensemble(
         space = problem.space().astype(dtype)
         group = min(seeds, group_size(problem, unit, depth, width, dtype.itemsize, memory))
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(seeds))
-        seen = _members(unit, scaling, space, keys, depth, width, steps, recorded, group, dtype)
+        seen = _members(unit, scaling.traced(dtype), space, keys, depth, width, steps, recorded, group, dtype)
         return Ensemble(np.asarray(seen.output), np.asarray(seen.loss), np.asarray(seen.hidden), recorded)
 
 

@@ -38,7 +38,7 @@ class ResNet(eqx.Module):
     """
 
     unit: AbstractUnit
-    scaling: Scaling = eqx.field(static=True)
+    scaling: Scaling
     params: PyTree[Float[Array, "depth width ..."]]
 
     @classmethod

@@ -13,15 +13,18 @@ import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 
 from ._choices import positive_float
+from ._types import Scalar
 
 
 class InitStd(NamedTuple):
     """Standard deviations of the entries that read a hidden state (`u`) and that write to it (`v`)."""
 
-    u: float
-    v: float
+    u: Scalar
+    v: Scalar
 
 
 class Scaling(eqx.Module):
@@ -34,18 +37,22 @@ class Scaling(eqx.Module):
     Source: arXiv 2509.10167, Theorems 1 to 3.
     """
 
-    alpha: float = 1.0
-    learning_rate_u: float = 1.0
-    learning_rate_v: float = 1.0
-    fan_in: bool = False
-    name: str = "mlu"
+    alpha: Scalar = 1.0
+    learning_rate_u: Scalar = 1.0
+    learning_rate_v: Scalar = 1.0
+    fan_in: bool = eqx.field(static=True, default=False)
+    name: str = eqx.field(static=True, default="mlu")
 
     def __check_init__(self):
         positive_float("alpha", self.alpha)
         positive_float("learning_rate_u", self.learning_rate_u)
         positive_float("learning_rate_v", self.learning_rate_v)
 
-    def branch(self, depth: int) -> float:
+    def traced(self, dtype: Any) -> "Scaling":
+        """The same scaling with its numbers as arrays: a compiled function then serves every alpha and every rate, and may be vmapped over them."""
+        return jax.tree.map(lambda x: jnp.asarray(x, dtype), self)
+
+    def branch(self, depth: int) -> Scalar:
         """Multiplier alpha / L of a block's average over its units (the average itself carries the 1/M)."""
         return self.alpha / depth
 
@@ -67,7 +74,7 @@ class Scaling(eqx.Module):
         factor = depth * width * dim / self.alpha**2
         return InitStd(self.learning_rate_u * factor, self.learning_rate_v * factor)
 
-    def residual_scale(self, depth: int, width: int, dim: int) -> float:
+    def residual_scale(self, depth: int, width: int, dim: int) -> Scalar:
         """rho sqrt(D) / (L M), the size of one unit's contribution to the residual stream at initialisation."""
         return self.alpha / (depth * width) * self.init_std(width, dim).v
 

@@ -152,7 +152,7 @@ def train(net: ResNet, problem: Problem, *, steps: int, hidden_steps: tuple[int,
     dtype = jax.tree.leaves(net.params)[0].dtype
     space = problem.space().astype(dtype)
     _check_dim(net, space)
-    params, seen = _train(net, space, steps, check_hidden_steps(hidden_steps, steps))
+    params, seen = _train(net.unit, net.scaling.traced(dtype), net.params, space, steps, check_hidden_steps(hidden_steps, steps))
     return eqx.tree_at(lambda n: n.params, net, params), seen
 
 
@@ -168,6 +168,7 @@ def _check_dim(net: ResNet, space: StateSpace) -> None:
 
 
 @eqx.filter_jit
-def _train(net: ResNet, space: StateSpace, steps: int, hidden_steps: tuple[int, ...]):
+def _train(unit: AbstractUnit, scaling: Scaling, params: PyTree, space: StateSpace, steps: int, hidden_steps: tuple[int, ...]):
+    width = jax.tree.leaves(params)[0].shape[1]
     with jax.default_matmul_precision("highest"):
-        return descend(net.unit, net.scaling, net.params, jnp.full((net.width,), 1.0 / net.width, space.start.dtype), space, steps, hidden_steps)
+        return descend(unit, scaling, params, jnp.full((width,), 1.0 / width, space.start.dtype), space, steps, hidden_steps)

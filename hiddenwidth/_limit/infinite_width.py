@@ -101,7 +101,7 @@ def infinite_width(
 def _run(where: Coordinates, scaling: Scaling, depth: int, steps: int, recorded: tuple[int, ...], quadrature: AbstractQuadrature, replicate: int):
     with jax.enable_x64(True):
         z, weights = jax.tree.map(jnp.asarray, standard_points(where, quadrature, replicate))
-        seen = _descend(where.unit, scaling, z, weights, where.space.astype(jnp.float64), depth, steps, recorded)
+        seen = _descend(where.unit, scaling.traced(jnp.float64), z, weights, where.space.astype(jnp.float64), depth, steps, recorded)
         return np.asarray(seen.hidden), np.asarray(seen.output)
 
 

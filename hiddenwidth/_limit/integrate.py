@@ -56,7 +56,7 @@ def integrate(
 
 
 def _integrate_64(where: Coordinates, scaling: Scaling, z0, weights, steps: int, nodes: int, tolerance: float, tick, first_step: float):
-    space, weights = where.space.astype(jnp.float64), jnp.asarray(weights)
+    space, weights, scaling = where.space.astype(jnp.float64), jnp.asarray(weights), scaling.traced(jnp.float64)
     z = jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (nodes, *x.shape)), z0)
     hidden, adjoint = [], []
     for k in range(steps + 1):

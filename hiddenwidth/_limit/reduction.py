@@ -69,20 +69,25 @@ def reduced(problem: Problem, unit: AbstractUnit, scaling: Scaling, width: float
 
 
 def _span(problem: Problem):
-    """(a_0, W_U in coordinates, Q); for D infinite from the limiting Gram matrix, with Q None."""
+    """(a_0, W_U in coordinates, Q): the polar coordinates of [W_E, W_U], which tend to those of D infinite as D grows; there Q is None.
+
+    Let K hold orthonormal rows that span the inputs and C = [W_E K^T sqrt(d_in), W_U / sqrt(d_out)] / sqrt D, whose Gram matrix tends to the identity. With the polar
+    decomposition C = (Q / sqrt D) P the coordinates are those of D infinite times P = (C^T C)^(1/2): one quadrature serves every D, and its error cancels
+    in differences between them.
+    """
+    d_in, d_out = problem.inputs.shape[1], problem.targets.shape[1]
+    _, singular, right = np.linalg.svd(problem.inputs, full_matrices=False)
+    keep = right[singular > 1e-12 * singular[0]]
+    rank = len(keep)
+    states = np.concatenate([problem.inputs @ keep.T / math.sqrt(d_in), np.zeros((len(problem.inputs), d_out))], axis=1)
+    unembedding = np.concatenate([np.zeros((rank, d_out)), math.sqrt(d_out) * np.eye(d_out)])
     if problem.embedding is None or problem.unembedding is None:
-        d_in, d_out = problem.inputs.shape[1], problem.targets.shape[1]
-        _, singular, right = np.linalg.svd(problem.inputs, full_matrices=False)
-        keep = right[singular > 1e-12 * singular[0]]
-        states = problem.inputs @ keep.T / math.sqrt(d_in)
-        return (
-            np.concatenate([states, np.zeros((len(states), d_out))], axis=1),
-            np.concatenate([np.zeros((len(keep), d_out)), math.sqrt(d_out) * np.eye(d_out)]),
-            None,
-        )
-    dim = problem.dim
-    states = problem.inputs @ problem.embedding.T
-    columns = np.concatenate([states.T / np.sqrt(len(states)), problem.unembedding], axis=1)
-    left, singular, _ = np.linalg.svd(columns, full_matrices=False)
-    basis = left[:, singular > 1e-12 * singular[0]] * math.sqrt(dim)
-    return states @ basis / dim, basis.T @ problem.unembedding / dim, basis
+        return states, unembedding, None
+    columns = np.concatenate([problem.embedding @ keep.T * math.sqrt(d_in), problem.unembedding / math.sqrt(d_out)], axis=1) / math.sqrt(problem.dim)
+    left, singular, right = np.linalg.svd(columns, full_matrices=False)
+    good = singular > 1e-12 * singular[0]
+    if good.sum() == rank + d_out:
+        basis, factor = left @ right, right.T * singular @ right
+    else:  # D too small: the columns depend on each other, there is no polar factor, and any basis of their span will do
+        basis, factor = left[:, good], (singular[:, None] * right)[good]
+    return states @ factor.T, factor @ unembedding, basis * math.sqrt(problem.dim)

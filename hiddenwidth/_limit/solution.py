@@ -129,7 +129,7 @@ class MeanODE(eqx.Module):
             z = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), z)
             for k in range(self._step(step)):
                 h, b = (self.where.to_ambient(np.einsum("ui,inc->unc", rows, x[:, k].mean(0))) for x in (self.hidden_nodes, self.adjoint_nodes))
-                z = _flow_step(self.unit, self.scaling, z, jnp.asarray(h), jnp.asarray(b))
+                z = _flow_step(self.unit, self.scaling.traced(jnp.float64), z, jnp.asarray(h), jnp.asarray(b))
             return jax.tree.map(np.asarray, z)
 
     def __repr__(self) -> str:
