@@ -4,7 +4,7 @@
 from ._law import Gaussian as Gaussian, Skewed as Skewed
 from ._unit import AbstractUnit as AbstractUnit
 from ._two_layer import TwoLayer as TwoLayer, TwoLayerParams as TwoLayerParams
-from ._scaling import Scaling as Scaling, mlu as mlu, lazy as lazy, fan_in as fan_in
+from ._scaling import Scaling as Scaling, mlu as mlu, lazy as lazy, fan_in as fan_in, complete_p as complete_p, residual as residual
 from ._problem import Problem as Problem
 from . import problems as problems
 from ._resnet import ResNet as ResNet

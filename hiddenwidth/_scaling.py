@@ -16,7 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ._choices import positive_float
+from ._choices import positive_float, positive_int
 from ._types import Scalar
 
 
@@ -105,3 +105,38 @@ def lazy(alpha: float, learning_rate: float = 1.0, *, learning_rate_u: float | N
 def fan_in(learning_rate: float = 1.0, *, learning_rate_u: float | None = None, learning_rate_v: float | None = None) -> Scaling:
     """Fan-in initialisation of the writing weights with a 1/L branch: rho = sqrt(M/D), equal to `mlu` exactly when M = D."""
     return Scaling(alpha=1.0, **_rates(learning_rate, learning_rate_u, learning_rate_v), fan_in=True, name="fan_in")
+
+
+def residual(rho: float, *, learning_rate_u: float | None = None, learning_rate_v: float = 1.0) -> Scaling:
+    r"""Residual scale rho sqrt(D)/(L M) with rates given for the branch as it is: u moves by eta_u sum_x D_u phi^T b, v by eta_v sum_x D_v phi^T b.
+
+    The entries of v have standard deviation rho sqrt(D) and the branch multiplier is 1/(L M). The same network is written here as a branch multiplied by
+    alpha = rho with v of the critical size, whose normalised rates are rho^2 eta_u and eta_v. Default: `stable_rate_u`.
+    """
+    positive_float("rho", rho)
+    rate = stable_rate_u(rho) * learning_rate_v if learning_rate_u is None else positive_float("learning_rate_u", learning_rate_u)
+    return Scaling(alpha=rho, learning_rate_u=rate * rho**2, learning_rate_v=positive_float("learning_rate_v", learning_rate_v), name="residual")
+
+
+def complete_p(learning_rate: float = 1.0, *, width: int, dim: int) -> Scaling:
+    """Fan-in initialisation and a 1/L branch at one shape, with the largest stable rates: rho = sqrt(M/D), equal to `mlu` exactly when M = D.
+
+    CompleteP is stated for widths M proportional to D and tunes its rate there; off that line the rate of u is lowered as stability asks (`stable_rate_u`).
+    """
+    scaling = residual(math.sqrt(positive_int("width", width) / positive_int("dim", dim)), learning_rate_v=learning_rate)
+    return Scaling(scaling.alpha, scaling.learning_rate_u, scaling.learning_rate_v, name="complete_p")
+
+
+def stable_rate_u(rho: float) -> float:
+    """The derived rule eta_u = 1 / max(1, rho)^2: above rho = 1 a step of u moves h by rho^2 eta_u, which must stay of order one."""
+    return 1.0 / max(1.0, rho) ** 2
+
+
+def critical_scale(depth: float, width: float, dim: float) -> float:
+    """sqrt(D)/(L M): the largest residual scale with maximal local updates, rho = 1 (Theorem 3)."""
+    return math.sqrt(dim) / (depth * width)
+
+
+def blow_up_scale(depth: float, width: float) -> float:
+    """1/sqrt(L M): the residual scale at which fluctuations over initialisations reach the size of h itself, rho = sqrt(LM/D) (Theorem 3)."""
+    return 1.0 / math.sqrt(depth * width)
