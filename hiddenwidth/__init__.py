@@ -3,6 +3,7 @@
 # In reading order: law, unit, scale, problem, network, training, limit, ensemble, rate, picture.
 from ._law import Gaussian as Gaussian, Skewed as Skewed
 from ._unit import AbstractUnit as AbstractUnit
+from ._activation import Polynomial as Polynomial
 from ._two_layer import TwoLayer as TwoLayer, TwoLayerParams as TwoLayerParams
 from ._scaling import Scaling as Scaling, mlu as mlu, lazy as lazy, fan_in as fan_in, complete_p as complete_p, residual as residual
 from ._problem import Problem as Problem
@@ -11,7 +12,9 @@ from ._resnet import ResNet as ResNet
 from ._train import Trajectory as Trajectory, train as train
 from ._quadrature import Sobol as Sobol, GaussHermite as GaussHermite, MonteCarlo as MonteCarlo
 from ._limit.mean_ode import mean_ode as mean_ode
-from ._limit.solution import Budget as Budget, MeanODE as MeanODE
+from ._limit.tangent_ode import tangent_ode as tangent_ode
+from ._limit.linearised_ode import linearised_ode as linearised_ode
+from ._limit.solution import Budget as Budget, Limit as Limit
 from ._limit.infinite_width import InfiniteWidth as InfiniteWidth, infinite_width as infinite_width
 from ._limit.infinite_width import DepthError as DepthError, depth_error as depth_error
 from ._limit.coupling import Coupling as Coupling, coupling_error as coupling_error

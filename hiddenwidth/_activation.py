@@ -1,5 +1,7 @@
 """Activation functions by name, each with its derivative from one forward-mode pass."""
 
+import dataclasses
+import math
 from collections.abc import Callable
 
 import jax
@@ -30,8 +32,32 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 
 
+#: Activations that are odd functions: sigma(-x) = -sigma(x).
+ODD = ("tanh", "erf", "linear")
+
 #: Activations with a kink, at which an ODE solver of high order loses its order.
 KINKED = ("relu",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Polynomial:
+    """The activation sum_m c_m x^m, lowest order first: its kernels are known in closed form.
+
+    **Example:** `hw.TwoLayer(hw.Polynomial((0.0, 1.0, 0.0, -0.1)))`, x - x^3/10.
+    """
+
+    coefficients: tuple[float, ...]
+
+    def __post_init__(self):
+        if not self.coefficients or not all(math.isfinite(c) for c in self.coefficients):
+            raise ValueError(f"coefficients={self.coefficients!r} is not possible; expected at least one finite number, lowest order first.")
+
+    def __call__(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Horner's scheme."""
+        total = jnp.full_like(x, self.coefficients[-1])
+        for c in self.coefficients[-2::-1]:
+            total = total * x + c
+        return total
 
 
 def value_and_slope(sigma: Activation, x: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:

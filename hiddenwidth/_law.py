@@ -21,6 +21,8 @@ class AbstractLaw(eqx.Module):
 
     #: Are independent copies jointly rotation invariant? True for the Gaussian only; the exact reduction needs it.
     rotation_invariant: ClassVar[bool]
+    #: Do x and -x have the same law?
+    symmetric: ClassVar[bool]
 
     @abc.abstractmethod
     def sample(self, shape: tuple[int, ...], *, dtype=jnp.float32, key: Key[Array, ""]) -> Float[Array, "..."]:
@@ -35,6 +37,7 @@ class Gaussian(AbstractLaw):
     """The standard normal law N(0, 1)."""
 
     rotation_invariant: ClassVar[bool] = True
+    symmetric: ClassVar[bool] = True
 
     def sample(self, shape, *, dtype=jnp.float32, key):
         return jax.random.normal(key, (math.prod(shape),), dtype).reshape(shape)
@@ -50,6 +53,7 @@ class Skewed(AbstractLaw):
     """
 
     rotation_invariant: ClassVar[bool] = False
+    symmetric: ClassVar[bool] = False
 
     def sample(self, shape, *, dtype=jnp.float32, key):
         return jax.random.exponential(key, (math.prod(shape),), dtype).reshape(shape) - 1

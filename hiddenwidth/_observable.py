@@ -13,7 +13,7 @@ from scipy import stats
 
 from ._law_fit import NORMAL_95
 from ._limit.infinite_width import DepthError
-from ._limit.solution import MeanODE
+from ._limit.solution import Limit
 from ._statistics import CellStatistics, cell_statistics, missing_cell, seed_counts
 
 
@@ -46,7 +46,7 @@ class Observable(eqx.Module):
         return split.reshape(*x.shape[:-1], -1)
 
 
-def observe(name: str, runs: xr.Dataset, limit: MeanODE, depth: DepthError, steps: int) -> Observable:
+def observe(name: str, runs: xr.Dataset, limit: Limit, depth: DepthError, steps: int) -> Observable:
     """Line up runs, limit and depth error of `hidden` or `output` after `steps` gradient steps."""
     if name == "hidden":
         members = runs.hidden.sel(recorded=steps).transpose("depth", "width", "seed", "batch", "dim").values

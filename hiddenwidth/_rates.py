@@ -21,7 +21,7 @@ from ._claims import Claim, claim, table
 from ._depth_fit import DepthFit, Estimate, fit_depth
 from ._law_fit import NORMAL_95, REJECT, Grid, LawFit, bias_law, fit_law, fluctuation_law, variance_of_bias2, variance_of_variance
 from ._limit.infinite_width import DepthError, depth_error
-from ._limit.solution import MeanODE
+from ._limit.solution import Limit
 from ._observable import Observable, alignment, observe, statistics
 
 #: Depths at which the depth term is measured, besides those of the runs. It costs no networks.
@@ -54,7 +54,7 @@ class RateFit(eqx.Module):
 
 def fit_rates(
     runs: xr.Dataset,
-    limit: MeanODE,
+    limit: Limit,
     depth: DepthError | None = None,
     *,
     bootstrap: int = 1000,
@@ -101,7 +101,7 @@ def fit_rates(
     return RateFit(claims, goodness, frame)
 
 
-def _check(runs: xr.Dataset, limit: MeanODE, steps: int) -> None:
+def _check(runs: xr.Dataset, limit: Limit, steps: int) -> None:
     seeds = runs.sizes["seed"]
     if seeds < MIN_SEEDS:
         raise ValueError(f"seeds={seeds} is too few for an interval; expected at least {MIN_SEEDS}. Run the sweep with more seeds.")

@@ -85,10 +85,8 @@ def backward(
 
 
 def update(z: PyTree, dz: PyTree, rates: PyTree) -> PyTree:
-    """z - rates * dz; `rates` is one number or a tree with the structure of z."""
-    if jax.tree.structure(rates) != jax.tree.structure(z):
-        rates = jax.tree.map(lambda _: rates, z)
-    return jax.tree.map(lambda z, dz, rate: z - rate * dz, z, dz, rates)
+    """z - rates * dz; `rates` is one number, or a tree whose leaves are numbers for whole parts of z."""
+    return jax.tree.map(lambda rate, z, dz: jax.tree.map(lambda z, dz: z - rate * dz, z, dz), rates, z, dz)
 
 
 def descend(

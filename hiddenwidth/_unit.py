@@ -42,7 +42,7 @@ class AbstractUnit(eqx.Module):
         return True
 
     def rates(self, scaling: Scaling) -> PyTree:
-        """The step eta/alpha of each leaf of z: one number for all, or a tree with the structure of z."""
+        """The step eta/alpha of each leaf of z: one number for all, or a tree with numbers for whole parts of z."""
         return scaling.step().u
 
     def block(self, h: Float[Array, "batch dim"], z: PyTree, weights: Float[Array, " width"]) -> tuple[Float[Array, "batch dim"], PyTree]:

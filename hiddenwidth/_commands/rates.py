@@ -17,7 +17,7 @@ from .._law_fit import RANGE_RULE
 from .._limit.infinite_width import depth_error
 from .._limit.integrate import DivergedError
 from .._limit.mean_ode import mean_ode
-from .._limit.solution import MeanODE
+from .._limit.solution import Limit
 from .._parallel import default_workers
 from .._quadrature import Sobol
 from .._rates import LADDER, RateFit, fit_rates
@@ -44,7 +44,7 @@ def run(config: RatesConfig) -> Outcome:
         diverged = int((runs.diverged_at >= 0).sum())
         _record.write(config.out, "rates", runs, [], reference={}, diverged=diverged, wall_s=time.perf_counter() - start, **common, **extra)
 
-    limit: MeanODE | None = None
+    limit: Limit | None = None
     blown_up = ""
     try:
         limit = _reference(config, sizes, problem, unit, scaling)
@@ -69,7 +69,7 @@ def run(config: RatesConfig) -> Outcome:
         return Outcome(130, f"Interrupted: all networks were finished and are kept in {config.out}/rates.nc; the fit was not.")
 
 
-def _finish(config: RatesConfig, sizes: Sizes, problem, unit, scaling, runs: xr.Dataset, limit: MeanODE, common, start: float) -> Outcome:
+def _finish(config: RatesConfig, sizes: Sizes, problem, unit, scaling, runs: xr.Dataset, limit: Limit, common, start: float) -> Outcome:
     """Fit, write, draw, report."""
     depth = depth_error(
         problem, unit, scaling, depths=(*sizes.depths, *LADDER), steps=sizes.steps,
@@ -91,7 +91,7 @@ def _finish(config: RatesConfig, sizes: Sizes, problem, unit, scaling, runs: xr.
     return Outcome(0, _report(config, sizes, limit, fit, diverged, time.perf_counter() - start))
 
 
-def _reference(config: RatesConfig, sizes: Sizes, problem, unit: TwoLayer, scaling) -> MeanODE:
+def _reference(config: RatesConfig, sizes: Sizes, problem, unit: TwoLayer, scaling) -> Limit:
     tolerance = 1e-7 if unit.smooth else None
     quadrature = Sobol(sizes.log2_points, sizes.replicates)
     return mean_ode(problem, unit, scaling, steps=sizes.steps, quadrature=quadrature, tolerance=tolerance, progress=config.progress)

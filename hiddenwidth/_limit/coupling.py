@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Key
 from .._choices import positive_int
 from .._resnet import ResNet
 from .._train import train
-from .solution import MeanODE
+from .solution import Limit
 
 
 class Coupling(NamedTuple):
@@ -27,7 +27,7 @@ class Coupling(NamedTuple):
     max: Float[np.ndarray, " seed"]
 
 
-def coupling_error(limit: MeanODE, *, depth: int, width: int, seeds: int, step: int | None = None, dtype: Any = jnp.float32, key: Key[Array, ""]) -> Coupling:
+def coupling_error(limit: Limit, *, depth: int, width: int, seeds: int, step: int | None = None, dtype: Any = jnp.float32, key: Key[Array, ""]) -> Coupling:
     r"""Train networks of one shape and compare every unit with its own flow in the limit.
 
     **Arguments:** `limit`: the Mean ODE, at a finite dim; `depth`, `width`, `seeds`: as in `ensemble` (member i uses `fold_in(key, i)`);

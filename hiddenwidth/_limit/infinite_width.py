@@ -1,7 +1,7 @@
 r"""The infinitely wide network of finite depth L, and the pure depth error a/L that it isolates.
 
 Every block holds the same quadrature points of mu_0 at initialisation and trains its own copy: this is the limit M -> infinity at fixed L, an Euler
-scheme of step 1/L for the Mean ODE. Run with the same points as a `MeanODE`, its distance to it is free of sampling noise.
+scheme of step 1/L for the Mean ODE. Run with the same points as a `Limit`, its distance to it is free of sampling noise.
 """
 
 import equinox as eqx
@@ -21,6 +21,7 @@ from .._unit import AbstractUnit
 from .integrate import DivergedError, standard_points
 from .mean_ode import coordinates_of, mean_ode
 from .reduction import Coordinates
+from .relative import Centred
 from .solution import standard_error
 
 
@@ -72,6 +73,7 @@ def infinite_width(
     steps: int,
     quadrature: AbstractQuadrature | None = None,
     coordinates: str = "auto",
+    centre: bool = False,
     hidden_steps: tuple[int, ...] | None = None,
 ) -> InfiniteWidth:
     r"""Train the infinitely wide network of finite depth.
@@ -90,6 +92,8 @@ def infinite_width(
     positive_int("steps", steps)
     quadrature = Sobol() if quadrature is None else quadrature
     where = coordinates_of(problem, unit, scaling, coordinates)
+    if centre:
+        where = where._replace(unit=Centred(where.unit))
     recorded = check_hidden_steps(hidden_steps, steps)
     runs = collect(lambda i: _run(where, scaling, depth, steps, recorded, quadrature, i), range(quadrature.replicates))
     hidden, output = (np.stack(x) for x in zip(*runs, strict=True))
@@ -131,6 +135,7 @@ def depth_error(
     steps: int,
     quadrature: AbstractQuadrature | None = None,
     coordinates: str = "auto",
+    centre: bool = False,
     nodes: int = 12,
     tolerance: float | None = None,
     progress: bool = False,
@@ -148,12 +153,12 @@ def depth_error(
     quadrature = Sobol(log2_points=11, replicates=4) if quadrature is None else quadrature
     depths = tuple(sorted({positive_int("depths", d) for d in depths}))
     limit = mean_ode(
-        problem, unit, scaling, steps=steps, quadrature=quadrature, coordinates=coordinates, nodes=nodes, tolerance=tolerance,
+        problem, unit, scaling, steps=steps, quadrature=quadrature, coordinates=coordinates, centre=centre, nodes=nodes, tolerance=tolerance,
         budget=False, progress=progress,
     )  # fmt: skip
     hidden, output = [], []
     for depth in tqdm(depths, desc="infinite width", unit="depth", disable=not progress, leave=False):
-        net = infinite_width(problem, unit, scaling, depth=depth, steps=steps, quadrature=quadrature, coordinates=coordinates)
+        net = infinite_width(problem, unit, scaling, depth=depth, steps=steps, quadrature=quadrature, coordinates=coordinates, centre=centre)
         hidden.append(net.where.to_ambient(net.hidden_replicates[:, -1]) - limit.hidden_replicates(steps))
         output.append(net.output_replicates[:, -1] - limit.output_replicates(steps))
     return DepthError(problem.digest(), depths, steps, np.stack(hidden, 1), np.stack(output, 1))

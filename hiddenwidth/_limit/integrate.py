@@ -72,7 +72,8 @@ def _integrate_64(where: Coordinates, scaling: Scaling, z0, weights, steps: int,
 
 
 def _give_up(step: int, z0: PyTree, z: PyTree, tolerance: float) -> None:
-    growth = max(float(jnp.max(jnp.abs(new)) / np.max(np.abs(old))) for new, old in zip(jax.tree.leaves(z), jax.tree.leaves(z0), strict=True))
+    size = max(float(np.max(np.abs(x))) for x in jax.tree.leaves(z0))
+    growth = max(float(jnp.max(jnp.abs(x))) for x in jax.tree.leaves(z)) / size
     if not growth < BLOW_UP:
         raise DivergedError(
             f"the Mean ODE blew up by step {step} (parameters grown {growth:.0e} times): learning_rate= is too large for this problem. "
@@ -102,27 +103,38 @@ def _solve(
         row = chebyshev.row(s, number)
         return jax.tree.map(lambda x: jnp.tensordot(row, x, axes=1), z)
 
-    def field(s, h, _):
+    def field(s, h):
         total, _ = unit.block(h, params(s), weights)
         return scaling.alpha * total
 
+    def adjoint_field(s, h, b):
+        units = params(s)
+        _, cache = unit.block(h, units, weights)
+        dh, _ = unit.block_vjp(h, units, weights, cache, b)
+        return -scaling.alpha * dh
+
+    return forward_backward(field, adjoint_field, space, at, tolerance, first_step)
+
+
+def forward_backward(
+    field: Callable,
+    adjoint_field: Callable,
+    space: StateSpace,
+    at: Float[Array, " node"],
+    tolerance: Float[Array, ""],
+    first_step: Float[Array, ""],
+) -> tuple[Float[Array, "node batch dim"], Float[Array, "node batch dim"]]:
+    """dh/ds = field(s, h) from the embedded data, then db/ds = adjoint_field(s, h(s), b) from the loss, both at the points `at`; NaN when the solver runs out."""
     control = diffrax.PIDController(rtol=tolerance, atol=tolerance)
     solver = diffrax.Dopri8()
     up = diffrax.diffeqsolve(
-        diffrax.ODETerm(field), solver, 0.0, 1.0, first_step, space.start,
+        diffrax.ODETerm(lambda s, h, _: field(s, h)), solver, 0.0, 1.0, first_step, space.start,
         saveat=diffrax.SaveAt(ts=at, dense=True), stepsize_controller=control, max_steps=MAX_ODE_STEPS, throw=False,
     )  # fmt: skip
     assert up.ys is not None
     h = up.ys
-
-    def adjoint_field(s, b, _):
-        now, units = up.evaluate(s), params(s)
-        _, cache = unit.block(now, units, weights)
-        dh, _ = unit.block_vjp(now, units, weights, cache, b)
-        return -scaling.alpha * dh
-
     down = diffrax.diffeqsolve(
-        diffrax.ODETerm(adjoint_field), solver, 1.0, 0.0, -first_step, space.adjoint(space.readout(h[-1])),
+        diffrax.ODETerm(lambda s, b, _: adjoint_field(s, up.evaluate(s), b)), solver, 1.0, 0.0, -first_step, space.adjoint(space.readout(h[-1])),
         saveat=diffrax.SaveAt(ts=at[::-1]), stepsize_controller=control, max_steps=MAX_ODE_STEPS, throw=False,
     )  # fmt: skip
     assert down.ys is not None

@@ -23,7 +23,8 @@ from .._unit import AbstractUnit
 from . import chebyshev
 from .integrate import FIRST_ODE_STEP, ExhaustedError, integrate
 from .reduction import Coordinates, ambient, reduced
-from .solution import Budget, MeanODE
+from .relative import Centred
+from .solution import Budget, Limit
 
 
 def mean_ode(
@@ -36,9 +37,10 @@ def mean_ode(
     nodes: int = 12,
     tolerance: float | None = None,
     coordinates: str = "auto",
+    centre: bool = False,
     budget: bool = True,
     progress: bool = False,
-) -> MeanODE:
+) -> Limit:
     r"""Integrate the Neural Mean ODE of training over `steps` steps of gradient descent.
 
     **Arguments:**
@@ -50,10 +52,11 @@ def mean_ode(
     - `tolerance`: relative and absolute tolerance of the ODE solver (default: 1e-8; 1e-5 for an activation with a kink).
     - `coordinates`: `"reduced"` (exact reduction to the span of the data, for Gaussian two-layer units, any D and D infinite), `"ambient"` (R^D, any
       unit) or `"auto"` (reduced where it is proved).
+    - `centre`: integrate phi(h, z) - E phi(h, z0). The same limit where E phi(h, z0) = 0, but without the error of the quadrature times alpha: for large alpha.
     - `budget`: also estimate the errors of nodes and tolerance, by refining both on a small quadrature.
     - `progress`: show a progress bar.
 
-    **Returns:** a `MeanODE`: states at every step and depth-time with standard errors, the flow of any unit, and the error budget.
+    **Returns:** a `Limit`: states at every step and depth-time with standard errors, the flow of any unit, and the error budget.
 
     **Raises:** `ValueError` for sizes or names that are not possible, for D infinite in ambient coordinates, when the limit itself
     blows up, and when the solver runs out of steps at this tolerance.
@@ -75,13 +78,18 @@ def mean_ode(
     tolerance = default_tolerance(unit) if tolerance is None else positive_float("tolerance", tolerance)
     quadrature = Sobol() if quadrature is None else quadrature
     where = coordinates_of(problem, unit, scaling, coordinates)
+    if centre:
+        where = where._replace(unit=Centred(where.unit))
     bar = tqdm(total=steps * quadrature.replicates, desc="mean ODE", unit="step", disable=not progress, leave=False)
     with bar:
         runs = collect(lambda i: integrate(where, scaling, quadrature, i, steps, nodes, tolerance, bar.update), range(quadrature.replicates))
     hidden, adjoint = (np.stack(x) for x in zip(*runs, strict=True))
-    solution = MeanODE(problem, unit, scaling, where, quadrature, chebyshev.nodes(nodes), tolerance, hidden, adjoint, None)
-    if not budget:
-        return solution
+    solution = Limit("mean_ode", problem, unit, scaling, where, quadrature, chebyshev.nodes(nodes), tolerance, hidden, adjoint, None)
+    return refine(solution) if budget else solution
+
+
+def refine(solution: Limit) -> Limit:
+    """The solution with its error budget."""
     return eqx.tree_at(lambda s: s.budget, solution, _budget(solution), is_leaf=lambda x: x is None)
 
 
@@ -100,7 +108,7 @@ def coordinates_of(problem: Problem, unit: AbstractUnit, scaling: Scaling, coord
     return ambient(problem, unit, scaling)
 
 
-def _budget(solution: MeanODE) -> Budget:
+def _budget(solution: Limit) -> Budget:
     """Errors of nodes and tolerance by refinement on one small replicate (the same points on both sides, so their own error cancels)."""
     small = Sobol(log2_points=8, replicates=1)
     steps, nodes, tolerance = solution.steps, len(solution.nodes), solution.tolerance

@@ -62,6 +62,11 @@ def reduced(problem: Problem, unit: AbstractUnit, scaling: Scaling, width: float
             f"{unit!r} has no reduced coordinates: they need a TwoLayer unit with a rotation-invariant law (law='gaussian'). "
             "Use coordinates='ambient' and a finite dim."
         )
+    return span(problem, unit, scaling, width)
+
+
+def span(problem: Problem, unit: TwoLayer, scaling: Scaling, width: float = 1.0) -> Coordinates:
+    """The same coordinates without asking whether the unit's dynamics close in them."""
     start, unembedding, basis = _span(problem)
     space = StateSpace(start, unembedding, problem.targets, problem.loss, 1.0)
     here = TwoLayer(unit.activation, unit.law, inner=1.0)

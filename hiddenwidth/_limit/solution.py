@@ -16,13 +16,14 @@ from .._train import update
 from .._unit import AbstractUnit
 from . import chebyshev
 from .reduction import Coordinates
+from .relative import Linearised, Pair
 
 
 class Budget(NamedTuple):
     """Error of a reference by source, as rms of the last hidden state per coordinate, the worst over steps.
 
     `nodes`: interpolation in depth-time (nodes against twice as many intervals). `tolerance`: ODE solver (against a hundredth of the tolerance).
-    `quadrature`: standard error over the replicates; NaN with one replicate.
+    `quadrature`: standard error over the replicates, NaN with one; with kernels, the error of their series (against twice the terms).
     """
 
     nodes: float
@@ -30,18 +31,19 @@ class Budget(NamedTuple):
     quadrature: float
 
 
-class MeanODE(eqx.Module):
-    r"""Solution of the Neural Mean ODE of training. Made by `mean_ode`.
+class Limit(eqx.Module):
+    r"""Solution of a limit of training: the Neural Mean ODE (`mean_ode`), the tangent ODE (`tangent_ode`) or its full linearisation (`linearised_ode`).
 
     Numpy float64 throughout. Hidden states are in R^D, rms of order one per coordinate; when D is infinite they are in reduced
     coordinates, whose sum of squares is the mean square of h.
     """
 
+    kind: str
     problem: Problem
     unit: AbstractUnit
     scaling: Scaling
     where: Coordinates
-    quadrature: AbstractQuadrature
+    quadrature: AbstractQuadrature | None  # None: kernels, no sampling
     nodes: Float[np.ndarray, " node"]
     tolerance: float
     hidden_nodes: Float[np.ndarray, "replicate step node batch reduced"]
@@ -64,6 +66,9 @@ class MeanODE(eqx.Module):
             raise ValueError(f"step={step} is not in this solution; expected 0 to {self.steps}. Integrate with steps={step} or more.")
         return step
 
+    def _se(self, values: Float[np.ndarray, "replicate batch coordinate"]) -> Float[np.ndarray, "batch coordinate"]:
+        return np.zeros(values.shape[1:]) if self.quadrature is None else standard_error(values)
+
     def hidden_replicates(self, step: int | None = None, s: float = 1.0) -> Float[np.ndarray, "replicate batch dim"]:
         """h_step(s) of every replicate."""
         if not 0 <= s <= 1:
@@ -76,8 +81,8 @@ class MeanODE(eqx.Module):
         return self.hidden_replicates(step, s).mean(0)
 
     def hidden_se(self, step: int | None = None, s: float = 1.0) -> Float[np.ndarray, "batch dim"]:
-        """Standard error of every entry of `hidden`; NaN with one replicate."""
-        return standard_error(self.hidden_replicates(step, s))
+        """Standard error of every entry of `hidden`; NaN with one replicate of a quadrature, 0 where nothing is sampled."""
+        return self._se(self.hidden_replicates(step, s))
 
     def hidden_error(self, step: int | None = None, s: float = 1.0) -> float:
         """Standard error of `hidden` as one number, root mean square per data point and coordinate of h."""
@@ -93,8 +98,8 @@ class MeanODE(eqx.Module):
         return self.output_replicates(step).mean(0)
 
     def output_se(self, step: int | None = None) -> Float[np.ndarray, "batch out"]:
-        """Standard error of every output; NaN with one replicate."""
-        return standard_error(self.output_replicates(step))
+        """Standard error of every output; as `hidden_se`."""
+        return self._se(self.output_replicates(step))
 
     def output_error(self, step: int | None = None) -> float:
         """Standard error of `output` as one number, root mean square over data and outputs."""
@@ -116,7 +121,7 @@ class MeanODE(eqx.Module):
 
         **Arguments:** `z`: initial parameters in R^D, leaves (units, ...); `s`: depth-time of each unit in [0, 1]; `step`: k (default: all steps).
 
-        **Returns:** the parameters after k steps, same structure, float64.
+        **Returns:** the parameters after k steps, same structure, float64; of a tangent ODE, alpha times their displacement.
 
         **Example:** `limit.flow(hw.TwoLayerParams(u0, v0), s=np.array([0.5]))`
         """
@@ -125,20 +130,24 @@ class MeanODE(eqx.Module):
         if not np.all((np.asarray(s) >= 0) & (np.asarray(s) <= 1)):
             raise ValueError("s holds values outside [0, 1]; expected the depth-time l/L of each unit.")
         rows = chebyshev.matrix(np.asarray(s), len(self.nodes))
+        tangent = self.kind != "mean_ode"
+        unit = Linearised(self.unit) if tangent else self.unit
         with jax.enable_x64(True), jax.default_matmul_precision("highest"):
             z = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), z)
+            z = Pair(z, jax.tree.map(jnp.zeros_like, z)) if tangent else z
             for k in range(self._step(step)):
                 h, b = (self.where.to_ambient(np.einsum("ui,inc->unc", rows, x[:, k].mean(0))) for x in (self.hidden_nodes, self.adjoint_nodes))
-                z = _flow_step(self.unit, self.scaling.traced(jnp.float64), z, jnp.asarray(h), jnp.asarray(b))
-            return jax.tree.map(np.asarray, z)
+                z = _flow_step(unit, self.scaling.traced(jnp.float64), z, jnp.asarray(h), jnp.asarray(b))
+            return jax.tree.map(np.asarray, z.now if tangent else z)
 
     def __repr__(self) -> str:
         where = f"{'reduced' if self.where.reduced else 'ambient'} coordinates in {self.hidden_nodes.shape[-1]} dimensions"
+        sampled = f"({self.replicates} replicates of {self.quadrature!r})" if self.quadrature is not None else "(kernels, nothing is sampled)"
         lines = [
-            f"MeanODE({self.problem.name}, {self.unit!r}, {self.scaling.name}, dim={self.problem.dim}, steps={self.steps}, {where})",
+            f"{self.kind}({self.problem.name}, {self.unit!r}, {self.scaling.name}, dim={self.problem.dim}, steps={self.steps}, {where})",
             f"  loss      {self.loss(0):.6f} -> {self.loss():.6f}",
             f"  output    standard error {self.output_error():.1e}",
-            f"  hidden    standard error {self.hidden_error():.1e}  ({self.replicates} replicates of {self.quadrature!r})",
+            f"  hidden    standard error {self.hidden_error():.1e}  {sampled}",
         ]
         if self.budget is not None:
             lines.append(f"  budget    nodes {self.budget.nodes:.1e}, tolerance {self.budget.tolerance:.1e}, quadrature {self.budget.quadrature:.1e}")
