@@ -22,4 +22,7 @@ from ._ensemble import Ensemble as Ensemble, ensemble as ensemble
 from ._sweep import Interrupted as Interrupted, sweep as sweep
 from ._claims import Claim as Claim
 from ._rates import RateFit as RateFit, fit_rates as fit_rates
+from ._linearised import train_linearised as train_linearised
+from ._lazy import LazyReference as LazyReference, lazy_order as lazy_order, lazy_reference as lazy_reference, lazy_sweep as lazy_sweep
+from ._lazy_fit import LazyFit as LazyFit, fit_lazy as fit_lazy
 from . import plot as plot
