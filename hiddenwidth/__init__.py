@@ -18,6 +18,7 @@ from ._limit.solution import Budget as Budget, Limit as Limit
 from ._limit.infinite_width import InfiniteWidth as InfiniteWidth, infinite_width as infinite_width
 from ._limit.infinite_width import DepthError as DepthError, depth_error as depth_error
 from ._limit.coupling import Coupling as Coupling, coupling_error as coupling_error
+from ._limit.stability import Horizon as Horizon, horizon as horizon, stability as stability
 from ._ensemble import Ensemble as Ensemble, ensemble as ensemble
 from ._sweep import Interrupted as Interrupted, sweep as sweep
 from ._claims import Claim as Claim

@@ -66,6 +66,11 @@ def claim(
     return Claim(name, float(value), float(se), (float(interval[0]), float(interval[1])), theory, max_width, verdict, why, source)
 
 
+def doubted(c: Claim, why: str) -> Claim:
+    """The same number with no verdict, and why."""
+    return c._replace(verdict="undetermined", why=why)
+
+
 def decimals(c: Claim) -> int:
     """Decimals that show two figures of the half-width of the interval."""
     half = (c.ci95[1] - c.ci95[0]) / 2

@@ -17,11 +17,12 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Float
 
-from ._claims import Claim, claim, table
+from ._claims import Claim, claim, doubted, table
 from ._depth_fit import DepthFit, Estimate, fit_depth
 from ._law_fit import NORMAL_95, REJECT, Grid, LawFit, bias_law, fit_law, fluctuation_law, variance_of_bias2, variance_of_variance
 from ._limit.infinite_width import DepthError, depth_error
 from ._limit.solution import Limit
+from ._limit.stability import Horizon, horizon
 from ._observable import Observable, alignment, observe, statistics
 
 #: Depths at which the depth term is measured, besides those of the runs. It costs no networks.
@@ -57,6 +58,8 @@ def fit_rates(
     limit: Limit,
     depth: DepthError | None = None,
     *,
+    step: int | None = None,
+    reach: Horizon | None = None,
     bootstrap: int = 1000,
     seed: int = 0,
 ) -> RateFit:
@@ -64,9 +67,10 @@ def fit_rates(
 
     **Arguments:**
 
-    - `runs`: from `sweep`, the last recorded step is used.
+    - `runs`: from `sweep`. `step`: the recorded step to be fitted (default: the last).
     - `limit`: `mean_ode` of the same problem, unit and scaling with at least as many steps.
     - `depth`: `depth_error` for the depths of the runs (default: computed here).
+    - `reach`: `horizon` of the limit (default: computed here). Beyond it nothing is claimed: every verdict is "undetermined".
     - `bootstrap`: draws over seeds and over reference replicates. `seed`: of the bootstrap.
 
     **Returns:** a `RateFit`. A cell with a diverged member is left out of every fit and counted; means over survivors would be biased.
@@ -77,8 +81,11 @@ def fit_rates(
 
     **Example:** `hw.fit_rates(runs, limit)["hidden.fluctuation.exponent_width"]`
     """
-    steps = int(runs.recorded.values[-1])
+    steps = int(runs.recorded.values[-1]) if step is None else step
+    if steps not in runs.recorded.values:
+        raise ValueError(f"step={steps} was not recorded; runs hold hidden states at steps {runs.recorded.values.tolist()}. Pass hidden_steps to sweep.")
     _check(runs, limit, steps)
+    reach = horizon(limit) if reach is None else reach
     depths = tuple(int(d) for d in runs.depth.values)
     if depth is None:
         depth = depth_error(limit.problem, limit.unit, limit.scaling, depths=(*depths, *LADDER), steps=steps, nodes=len(limit.nodes))
@@ -97,6 +104,8 @@ def fit_rates(
         claims += one[0]
         goodness |= one[1]
         data.append(one[2])
+    if steps > reach.step:
+        claims = [doubted(c, f"step {steps} is beyond the {reach}") for c in claims]
     frame: Any = xr.concat(data, "observable")
     return RateFit(claims, goodness, frame)
 

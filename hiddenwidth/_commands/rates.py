@@ -18,6 +18,7 @@ from .._limit.infinite_width import depth_error
 from .._limit.integrate import DivergedError
 from .._limit.mean_ode import mean_ode
 from .._limit.solution import Limit
+from .._limit.stability import Horizon, horizon
 from .._parallel import default_workers
 from .._quadrature import Sobol
 from .._rates import LADDER, RateFit, fit_rates
@@ -45,9 +46,14 @@ def run(config: RatesConfig) -> Outcome:
         _record.write(config.out, "rates", runs, [], reference={}, diverged=diverged, wall_s=time.perf_counter() - start, **common, **extra)
 
     limit: Limit | None = None
+    reach: Horizon | None = None
     blown_up = ""
     try:
         limit = _reference(config, sizes, problem, unit, scaling)
+        reach = horizon(limit)
+        if reach.step == 0:
+            return Outcome(1, f"The law cannot be claimed at any step: {reach}. Lower --learning-rate.")
+        sizes = dataclasses.replace(sizes, steps=min(sizes.steps, reach.step))
     except DivergedError as error:  # the networks are still run: how many of them diverge, and where, is what the user needs to see
         blown_up = str(error).replace("learning_rate= is", "--learning-rate is")
     try:
@@ -61,21 +67,21 @@ def run(config: RatesConfig) -> Outcome:
         return Outcome(130, f"Interrupted: {finished} of {stop.runs.done.size} cells were finished and kept in {config.out}/rates.nc.")
     keep(runs)
     lost = all_diverged(runs)
-    if lost or limit is None:
+    if lost or limit is None or reach is None:
         return Outcome(1, f"{lost or blown_up} The networks are kept in {config.out}/rates.nc. Lower --learning-rate.")
     try:
-        return _finish(config, sizes, problem, unit, scaling, runs, limit, common, start)
+        return _finish(config, sizes, problem, unit, scaling, runs, limit, reach, common, start)
     except KeyboardInterrupt:
         return Outcome(130, f"Interrupted: all networks were finished and are kept in {config.out}/rates.nc; the fit was not.")
 
 
-def _finish(config: RatesConfig, sizes: Sizes, problem, unit, scaling, runs: xr.Dataset, limit: Limit, common, start: float) -> Outcome:
+def _finish(config: RatesConfig, sizes: Sizes, problem, unit, scaling, runs: xr.Dataset, limit: Limit, reach: Horizon, common, start: float) -> Outcome:
     """Fit, write, draw, report."""
     depth = depth_error(
         problem, unit, scaling, depths=(*sizes.depths, *LADDER), steps=sizes.steps,
         quadrature=Sobol(sizes.depth_log2_points, 4), progress=config.progress,
     )  # fmt: skip
-    fit = fit_rates(runs, limit, depth)
+    fit = fit_rates(runs, limit, depth, reach=reach)
     data = xr.merge([runs, fit.data, _reference_data(limit, sizes.steps)], combine_attrs="drop_conflicts", compat="no_conflicts", join="exact")
     reference = {
         "standard_error": {"hidden": limit.hidden_error(sizes.steps), "output": limit.output_error(sizes.steps)},
@@ -85,10 +91,10 @@ def _finish(config: RatesConfig, sizes: Sizes, problem, unit, scaling, runs: xr.
     diverged = int((runs.diverged_at >= 0).sum())
     _record.write(
         config.out, "rates", data, fit.claims, reference=reference, diverged=diverged, wall_s=time.perf_counter() - start,
-        range_rule=RANGE_RULE, goodness=fit.goodness, **common,
+        range_rule=RANGE_RULE, goodness=fit.goodness, horizon=reach._asdict(), **common,
     )  # fmt: skip
     draw(config.out)
-    return Outcome(0, _report(config, sizes, limit, fit, diverged, time.perf_counter() - start))
+    return Outcome(0, _report(config, sizes, limit, reach, fit, diverged, time.perf_counter() - start))
 
 
 def _reference(config: RatesConfig, sizes: Sizes, problem, unit: TwoLayer, scaling) -> Limit:
@@ -116,7 +122,7 @@ def draw(out: Path) -> None:
     record = _record.read(out, "rates")
     c = record.info["config"]
     title = (
-        f"{c['problem']}: D = {c['dim']}, {c['steps']} steps at learning rate {c['learning_rate']:g}, {c['activation']} units, "
+        f"{c['problem']}: D = {c['dim']}, {record.data.sizes['step'] - 1} steps at learning rate {c['learning_rate']:g}, {c['activation']} units, "
         f"{c['seeds']} initialisations a point (bars: 95 %)"
     )
     axes = plot.rates(record.data, record.info["claims"], title=title)
@@ -124,12 +130,13 @@ def draw(out: Path) -> None:
     plt.close(axes[0, 0].figure)
 
 
-def _report(config: RatesConfig, sizes: Sizes, limit, fit: RateFit, diverged: int, wall: float) -> str:
+def _report(config: RatesConfig, sizes: Sizes, limit, reach: Horizon, fit: RateFit, diverged: int, wall: float) -> str:
     grid = f"depths={','.join(map(str, sizes.depths))} widths={','.join(map(str, sizes.widths))}"
     errors = f"{limit.output_error(sizes.steps):.1e} (output), {limit.hidden_error(sizes.steps):.1e} (hidden)"
     lines = [
         f"{config.problem}: n={len(limit.problem.inputs)} D={sizes.dim} steps={sizes.steps} seeds={sizes.seeds} {grid}",
         f"Mean ODE: loss {limit.loss(0):.4f} -> {limit.loss(sizes.steps):.4f}; standard error {errors}",
+        f"{reach}" + (f": the law is fitted at step {sizes.steps}, not {reach.last}" if sizes.steps < reach.last else ""),
         "",
         table(fit.claims),
         "",

@@ -150,15 +150,40 @@ def depth_error(
 
     **Example:** `hw.depth_error(problem, unit, hw.mlu(), depths=(8, 16, 32), steps=10).output`
     """
+    return depth_errors(
+        problem, unit, scaling, depths=depths, at=(steps,), quadrature=quadrature, coordinates=coordinates, centre=centre, nodes=nodes,
+        tolerance=tolerance, progress=progress,
+    )[steps]  # fmt: skip
+
+
+def depth_errors(
+    problem: Problem,
+    unit: AbstractUnit,
+    scaling: Scaling,
+    *,
+    depths: tuple[int, ...],
+    at: tuple[int, ...],
+    quadrature: AbstractQuadrature | None = None,
+    coordinates: str = "auto",
+    centre: bool = False,
+    nodes: int = 12,
+    tolerance: float | None = None,
+    progress: bool = False,
+) -> dict[int, DepthError]:
+    """`depth_error` at several numbers of gradient steps `at`, from one integration."""
     quadrature = Sobol(log2_points=11, replicates=4) if quadrature is None else quadrature
     depths = tuple(sorted({positive_int("depths", d) for d in depths}))
+    steps = max(at)
     limit = mean_ode(
         problem, unit, scaling, steps=steps, quadrature=quadrature, coordinates=coordinates, centre=centre, nodes=nodes, tolerance=tolerance,
         budget=False, progress=progress,
     )  # fmt: skip
-    hidden, output = [], []
+    hidden, output = {k: [] for k in at}, {k: [] for k in at}
     for depth in tqdm(depths, desc="infinite width", unit="depth", disable=not progress, leave=False):
-        net = infinite_width(problem, unit, scaling, depth=depth, steps=steps, quadrature=quadrature, coordinates=coordinates, centre=centre)
-        hidden.append(net.where.to_ambient(net.hidden_replicates[:, -1]) - limit.hidden_replicates(steps))
-        output.append(net.output_replicates[:, -1] - limit.output_replicates(steps))
-    return DepthError(problem.digest(), depths, steps, np.stack(hidden, 1), np.stack(output, 1))
+        net = infinite_width(
+            problem, unit, scaling, depth=depth, steps=steps, quadrature=quadrature, coordinates=coordinates, centre=centre, hidden_steps=at
+        )
+        for i, k in enumerate(net.hidden_steps):
+            hidden[k].append(net.where.to_ambient(net.hidden_replicates[:, i]) - limit.hidden_replicates(k))
+            output[k].append(net.output_replicates[:, k] - limit.output_replicates(k))
+    return {k: DepthError(problem.digest(), depths, k, np.stack(hidden[k], 1), np.stack(output[k], 1)) for k in at}

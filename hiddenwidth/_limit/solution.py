@@ -110,6 +110,12 @@ class Limit(eqx.Module):
         with jax.enable_x64(True):
             return float(self.where.space.astype(jnp.float64).loss(jnp.asarray(self.output(step))))
 
+    def loss_replicates(self) -> Float[np.ndarray, "replicate step"]:
+        """Training loss of every replicate at every step."""
+        with jax.enable_x64(True):
+            outputs = np.stack([self.output_replicates(k) for k in range(self.steps + 1)], 1)
+            return np.asarray(jax.vmap(jax.vmap(self.where.space.astype(jnp.float64).loss))(jnp.asarray(outputs)))
+
     def quadrature_error(self) -> float:
         """The largest standard error of the last hidden state over steps."""
         return max(self.hidden_error(k) for k in range(self.steps + 1))
