@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import tyro
 
 from .._choices import positive_float
-from ._options import ProblemOptions
+from ._options import RateOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ LADDER = (4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 
 
 @dataclasses.dataclass(frozen=True)
-class LazyConfig(ProblemOptions):
+class LazyConfig(RateOptions):
     """Measure 1/alpha, 1/L and alpha sqrt(D/(LM)): networks against the tangent ODE, the best alpha, and which limit they approach.
 
     Writes lazy.json, lazy.nc and lazy.png into OUT. Example: hiddenwidth lazy --activation tanh --out results/lazy-tanh

@@ -12,7 +12,7 @@ from .._problem import Problem
 
 @dataclasses.dataclass(frozen=True)
 class ProblemOptions:
-    """What is learnt, by which units, at which rate, and how the run is made."""
+    """What is learnt, by which units, and how the run is made."""
 
     problem: Literal["sine", "gaussian", "digits"] = "sine"
     """1-d regression; independent Gaussian inputs and targets; real handwritten digits."""
@@ -20,12 +20,6 @@ class ProblemOptions:
     """Embedding dimension D."""
     steps: int | None = None
     """Gradient steps k."""
-    learning_rate: float = 1.0
-    """Normalised learning rate, of order one at every shape."""
-    learning_rate_u: float | None = None
-    """The rate of the reading weights u alone."""
-    learning_rate_v: float | None = None
-    """The rate of the writing weights v alone."""
     activation: Literal["tanh", "erf", "relu", "gelu", "softplus", "linear"] = "tanh"
     """Activation of the units."""
     law: Literal["gaussian", "skewed"] = "gaussian"
@@ -64,3 +58,15 @@ class ProblemOptions:
             raise ValueError(f"seed={self.seed} is not possible; expected a whole number from 0 to {2**32 - 1}.")
         if self.steps is not None:
             positive_int("steps", self.steps)
+
+
+@dataclasses.dataclass(frozen=True)
+class RateOptions(ProblemOptions):
+    """The same with learning rates."""
+
+    learning_rate: float = 1.0
+    """Normalised learning rate, of order one at every shape."""
+    learning_rate_u: float | None = None
+    """The rate of the reading weights u alone."""
+    learning_rate_v: float | None = None
+    """The rate of the writing weights v alone."""

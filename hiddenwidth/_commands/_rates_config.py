@@ -8,7 +8,7 @@ import tyro
 
 from .._choices import positive_int
 from .._rates import MIN_SEEDS
-from ._options import ProblemOptions
+from ._options import RateOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +36,7 @@ SIZES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class RatesConfig(ProblemOptions):
+class RatesConfig(RateOptions):
     """Measure a/L, b sqrt(D/(LM)) and c/(LM): networks against the Neural Mean ODE of their training.
 
     Writes rates.json, rates.nc and rates.png into OUT. Example: hiddenwidth rates --problem sine --out results/sine

@@ -1,0 +1,82 @@
+"""Options of `hiddenwidth horizon`."""
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from .._choices import positive_float, positive_int
+from .._rates import MIN_SEEDS
+from ._options import ProblemOptions
+
+#: Steps at which laws are fitted, and the horizon itself besides.
+RECORDED = (1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """What the command runs unless the user says otherwise."""
+
+    depths: tuple[int, ...]
+    widths: tuple[int, ...]
+    seeds: int
+    log2_points: int
+    reference_depths: tuple[int, ...]
+    dims: tuple[int, ...]
+    draws: int
+
+
+DEFAULT = Sizes((16, 32, 64, 128), (2, 4, 8), 640, 12, (16, 32, 64, 128, 256), (16, 32, 64, 128, 256, 512, 1024), 24)
+QUICK = Sizes((16, 32, 64), (2, 4), 48, 10, (16, 32, 64, 128), (16, 64, 256), 4)
+
+
+@dataclasses.dataclass(frozen=True)
+class HorizonConfig(ProblemOptions):
+    """Measure how the constants of the error law grow with the number of steps, and where the limit itself loses its stability.
+
+    Writes horizon.json, horizon.nc and horizon.png into OUT. Example: hiddenwidth horizon --learning-rates 0.25 1 --out results/horizon
+    """
+
+    dim: int = 16
+    """Embedding dimension D of the networks."""
+    steps: int = 64
+    """Gradient steps k."""
+    learning_rates: tuple[float, ...] = (0.5, 1.0)
+    """Normalised learning rates."""
+    depths: tuple[int, ...] | None = None
+    """Depths L of the networks."""
+    widths: tuple[int, ...] | None = None
+    """Widths M of the networks."""
+    seeds: int | None = None
+    """Independent initialisations in every cell."""
+    dims: tuple[int, ...] | None = None
+    """Embedding dimensions at which the limit is compared with D = infinity."""
+    out: Path = Path("results/horizon")
+    """Directory for the record."""
+    quick: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """A smaller grid, within 60 s on 2 cores."""
+
+    def sizes(self) -> Sizes:
+        """The preset with what the user gave instead."""
+        given = {k: getattr(self, k) for k in ("depths", "widths", "seeds", "dims") if getattr(self, k) is not None}
+        return dataclasses.replace(QUICK if self.quick else DEFAULT, **given)
+
+
+def check(config: HorizonConfig, sizes: Sizes) -> None:
+    """Complain before anything is computed."""
+    config.check()
+    for what in ("depths", "widths", "dims"):
+        values = getattr(sizes, what)
+        if not values:
+            raise ValueError(f"{what}=() is empty; expected at least one.")
+        for value in values:
+            positive_int(what, value)
+    if len(set(sizes.dims)) < 3:
+        raise ValueError(f"dims={sizes.dims} is too few for an exponent; expected at least 3.")
+    if not config.learning_rates or len(set(config.learning_rates)) < len(config.learning_rates):
+        raise ValueError(f"learning_rates={config.learning_rates} is not possible; expected at least one, each once.")
+    for rate in config.learning_rates:
+        positive_float("learning_rates", rate)
+    if positive_int("seeds", sizes.seeds) < MIN_SEEDS:
+        raise ValueError(f"seeds={sizes.seeds} is too few for an interval; expected at least {MIN_SEEDS}.")

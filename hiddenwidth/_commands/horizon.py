@@ -1,0 +1,168 @@
+"""`hiddenwidth horizon`: constants over the number of steps, and the stability horizon of the limit."""
+
+import dataclasses
+import math
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+
+from .. import _record, plot
+from .._claims import Claim, claim, doubted, table
+from .._dimension_fit import MAX_WIDTH as DIMENSION_WIDTH, fit_limit
+from .._ensemble import group_size
+from .._limit.dimension import dimension_error
+from .._limit.infinite_width import depth_errors
+from .._limit.integrate import DivergedError
+from .._limit.mean_ode import mean_ode
+from .._limit.stability import Horizon, horizon, stability
+from .._over_steps import claims_over_steps, dataset_over_steps, growth_claims
+from .._parallel import default_workers
+from .._problem import Problem
+from .._quadrature import Sobol
+from .._rates import OBSERVABLES
+from .._scaling import Scaling, mlu
+from .._sweep import Interrupted, sweep
+from .._two_layer import TwoLayer
+from ._horizon_config import RECORDED, HorizonConfig as HorizonConfig, Sizes, check
+from ._outcome import Outcome, all_diverged
+
+
+class Measured(NamedTuple):
+    """Everything about one learning rate."""
+
+    reach: Horizon
+    by_step: dict[int, list[Claim]]
+    data: xr.Dataset
+    diverged: int
+
+
+def run(config: HorizonConfig) -> Outcome:
+    """Run the command: for every learning rate the limit, its stability, networks, fits at every step."""
+    start = time.perf_counter()
+    sizes = config.sizes()
+    check(config, sizes)
+    problem = config.make_problem(config.dim)
+    unit = TwoLayer(config.activation, config.law)
+    group_size(problem, unit, max(sizes.depths), max(sizes.widths), jnp.dtype(config.dtype).itemsize, config.memory / default_workers())
+    _record.prepare_directory(config.out, config.overwrite)
+    found: dict[float, Measured] = {}
+    lost, interrupted = "", False
+    for rate in sorted(config.learning_rates):
+        try:
+            found[rate] = _measure(config, sizes, problem, unit, mlu(rate))
+        except DivergedError as error:
+            lost = f"At learning rate {rate:g}: {str(error).replace('learning_rate= is', 'the rate is')}"
+            break
+        except (Interrupted, KeyboardInterrupt):
+            interrupted = True
+            break
+    if found:
+        claims = _claims(found)
+        data: Any = xr.concat([m.data for m in found.values()], "learning_rate", join="outer").assign_coords(learning_rate=list(found))
+        _record.write(
+            config.out, "horizon", data, claims, reference={"horizon": {f"{rate:g}": m.reach._asdict() for rate, m in found.items()}},
+            diverged=sum(m.diverged for m in found.values()), config=dataclasses.asdict(config) | dataclasses.asdict(sizes), dtype=config.dtype,
+            wall_s=time.perf_counter() - start, interrupted=interrupted,
+        )  # fmt: skip
+        draw(config.out)
+    where = f"{config.out}/horizon.json" if found else "nowhere"
+    if interrupted:
+        return Outcome(130, f"Interrupted: {len(found)} of {len(config.learning_rates)} learning rates were finished and kept in {where}.")
+    if lost:
+        return Outcome(1, f"{lost} Smaller rates are kept in {where}. Lower --learning-rates.")
+    return Outcome(0, _report(config, found, _claims(found), time.perf_counter() - start))
+
+
+def _measure(config: HorizonConfig, sizes: Sizes, problem: Problem, unit: TwoLayer, scaling: Scaling) -> Measured:
+    key, shown = jax.random.key(config.seed), {"progress": config.progress}
+    limit = mean_ode(problem, unit, scaling, steps=config.steps, quadrature=Sobol(sizes.log2_points, 4), tolerance=1e-7 if unit.smooth else None, budget=False, **shown)
+    reach = horizon(limit)
+    stable = stability(problem, unit, scaling, steps=config.steps, key=jax.random.fold_in(key, 3))
+    at = tuple(sorted({k for k in (*RECORDED, config.steps, reach.step) if 1 <= k <= config.steps}))
+    runs = sweep(
+        problem, unit, scaling, depths=sizes.depths, widths=sizes.widths, seeds=sizes.seeds, steps=config.steps, hidden_steps=at, dtype=jnp.dtype(config.dtype),
+        memory=config.memory, key=jax.random.fold_in(key, 1), **shown,
+    )  # fmt: skip
+    everyone = all_diverged(runs)
+    if everyone:
+        raise DivergedError(f"{everyone} learning_rate= is too large.")
+    # Not coarser than the reference: the unstable direction is excited by quadrature errors, common to both sides of the depth error.
+    depth = depth_errors(problem, unit, scaling, depths=(*sizes.depths, *sizes.reference_depths), at=at, quadrature=Sobol(9, 4, symmetric=True), **shown)
+    by_step = claims_over_steps(runs, limit, depth, reach)
+    _add_dimension_law(config, sizes, problem, unit, scaling, at, reach, by_step)
+    data = dataset_over_steps(by_step, reach).merge(stable.rename({"step": "every_step"}))
+    data["horizon"], data["overshoots_from"] = reach.step, reach.overshoots_from
+    return Measured(reach, by_step, data, int((runs.diverged_at >= 0).sum()))
+
+
+def _add_dimension_law(config: HorizonConfig, sizes: Sizes, problem, unit: TwoLayer, scaling, at: tuple[int, ...], reach: Horizon, by_step) -> None:
+    """1/sqrt(D) of Mean ODE(D) against Mean ODE(infinity), fitted at every step."""
+    error = dimension_error(problem.with_dim(math.inf), unit, scaling, dims=sizes.dims, steps=config.steps, draws=sizes.draws, progress=config.progress)
+    rng = np.random.default_rng(config.seed)
+    for name in OBSERVABLES:
+        squares = getattr(error, name)
+        for k in at:
+            fit = fit_limit(np.asarray(error.dims, float), squares[:, :, k], error.reduced, 400, rng)[0]
+            exponent, constant = fit.exponents["exponent"], fit.constant
+            source = "large D, 1/sqrt(D)"
+            found = [
+                claim(f"{name}.limit.constant", constant.value, constant.se, constant.half_width, source=source),
+                claim(
+                    f"{name}.limit.exponent", exponent.value, exponent.se, exponent.half_width,
+                    theory=-0.5, max_width=DIMENSION_WIDTH[f"{name}.limit.exponent"], source=source,
+                ),
+            ]  # fmt: skip
+            by_step[k] += [doubted(c, f"step {k} is beyond the {reach}") for c in found] if k > reach.step else found
+
+
+def _claims(found: dict[float, Measured]) -> list[Claim]:
+    """All claims, with learning rate and step in their names."""
+    claims = []
+    for rate, m in found.items():
+        label = f"eta={rate:g}"
+        for k, some in m.by_step.items():
+            claims += [c._replace(name=f"{label}.{c.name}[k={k}]") for c in some]
+        claims += growth_claims(label, m.data, m.reach.step)
+    return claims
+
+
+def draw(out: Path) -> None:
+    """Draw OUT/horizon.png from OUT/horizon.json and OUT/horizon.nc."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    record = _record.read(out, "horizon")
+    c = record.info["config"]
+    axes = plot.horizon(record.data, title=f"{c['problem']}: D = {c['dim']}, {c['activation']} units, {c['seeds']} initialisations a point (bars: 95 %)")
+    axes[0, 0].figure.savefig(out / "horizon.png", dpi=110)
+    plt.close(axes[0, 0].figure)
+
+
+def _report(config: HorizonConfig, found: dict[float, Measured], claims: list[Claim], wall: float) -> str:
+    lines = [f"{config.problem}: D={config.dim}, {config.steps} steps"]
+    for rate, m in found.items():
+        last = max(k for k in m.by_step if k <= m.reach.step)
+        lines += ["", f"eta = {rate:g}: {m.reach}"]
+        exponents = [c for c in m.by_step[last] if "exponent" in c.name]
+        lines += ["", table([c._replace(name=f"{c.name}[k={last}]") for c in exponents]), ""]
+        usable = [k for k in m.by_step if k <= m.reach.step]
+        for c in exponents:
+            verdicts = [next(x.verdict for x in m.by_step[k] if x.name == c.name) for k in usable]
+            counts = ", ".join(f"{v} at {verdicts.count(v)}" for v in ("holds", "fails", "undetermined") if v in verdicts)
+            lines.append(f"{c.name:36} over the {len(usable)} recorded steps up to the horizon: {counts}")
+        beyond = [k for k in m.by_step if k > m.reach.step]
+        if beyond:
+            lines += ["", "beyond the horizon, where nothing is claimed:"]
+            for name in ("hidden.fluctuation.constant", "hidden.fluctuation.exponent_depth", "output.limit.constant", "output.limit.exponent"):
+                values = [next(c.value for c in m.by_step[k] if c.name == name) for k in (last, *beyond)]
+                lines.append(f"{name:36} " + ", ".join(f"{v:.3g} (k={k})" for v, k in zip(values, (last, *beyond), strict=True)))
+        lines += ["", table([c for c in claims if c.name.startswith(f"eta={rate:g}.") and ".growth[" in c.name])]
+    lines.append(f"\ndiverged: {sum(m.diverged for m in found.values())} networks. {wall:.0f} s. Record in {config.out}/horizon.json, .nc, .png")
+    return "\n".join(lines)

@@ -1,0 +1,91 @@
+r"""Constants of the error law as functions of the number of gradient steps, up to the stability horizon and beyond it."""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float
+from scipy import stats
+
+from ._claims import Claim, claim
+from ._limit.infinite_width import DepthError
+from ._limit.solution import Limit
+from ._limit.stability import Horizon
+from ._rates import fit_rates
+
+#: Growth is fitted from this step on: before it the outputs of the limit itself are still small.
+GROWTH_FROM = 4
+VERDICTS = ("holds", "fails", "undetermined", "beyond the horizon")
+
+
+class Growth(NamedTuple):
+    """How a constant grows with the step: k^gamma or e^(lambda k), whichever leaves the smaller residual."""
+
+    kind: str
+    rate: float
+    half_width: float
+    residual: float  # rms of the logarithm
+    residual_other: float
+
+
+def claims_over_steps(
+    runs: xr.Dataset, limit: Limit, depth: Mapping[int, DepthError], reach: Horizon, *, bootstrap: int = 400, seed: int = 0
+) -> dict[int, list[Claim]]:
+    """The claims of `fit_rates` at every recorded step."""
+    return {int(k): fit_rates(runs, limit, depth[int(k)], step=int(k), reach=reach, bootstrap=bootstrap, seed=seed).claims for k in runs.recorded.values}
+
+
+def dataset_over_steps(claims: Mapping[int, list[Claim]], reach: Horizon) -> xr.Dataset:
+    """Value, interval and verdict of every claim at every step."""
+    steps = sorted(claims)
+    names = [c.name for c in claims[steps[0]]]
+    found = {(k, c.name): c for k in steps for c in claims[k]}
+
+    def rows(of) -> Float[np.ndarray, "claim step"]:
+        return np.array([[of(found[k, n]) if (k, n) in found else np.nan for k in steps] for n in names])
+
+    def verdict(c: Claim) -> int:
+        return VERDICTS.index(c.verdict)
+
+    codes = np.where(np.asarray(steps)[None] > reach.step, 3.0, rows(verdict))
+    columns = {"value": rows(lambda c: c.value), "se": rows(lambda c: c.se), "low": rows(lambda c: c.ci95[0]), "high": rows(lambda c: c.ci95[1]), "verdict": codes}
+    return xr.Dataset({k: (("claim", "step"), v) for k, v in columns.items()}, coords={"claim": names, "step": steps})
+
+
+def growth(data: xr.Dataset, name: str, last: int) -> Growth | None:
+    """Fit both growth laws to one constant on GROWTH_FROM <= k <= last; None with fewer than four usable steps."""
+    at = data.sel(claim=name)
+    good = (at.step.values >= GROWTH_FROM) & (at.step.values <= last) & np.isfinite(at.value.values) & (at.value.values > 0)
+    if good.sum() < 4:
+        return None
+    k, logs = at.step.values[good].astype(float), np.log(at.value.values[good])
+
+    def line(x):
+        fit = stats.linregress(x, logs)
+        rest = logs - fit.intercept - fit.slope * x
+        return float(fit.slope), float(fit.stderr) * float(stats.t.ppf(0.975, len(x) - 2)), float(np.sqrt(np.mean(rest**2)))
+
+    power, exponential = line(np.log(k)), line(k)
+    if power[2] <= exponential[2]:
+        return Growth("power", *power, exponential[2])
+    return Growth("exponential", *exponential, power[2])
+
+
+def growth_claims(label: str, data: xr.Dataset, last: int) -> list[Claim]:
+    """One claim for each constant: gamma of k^gamma or lambda of e^(lambda k), with the better law named."""
+    found = []
+    for name in data.claim.values:
+        if not str(name).endswith(".constant"):
+            continue
+        law = growth(data, str(name), last)
+        if law is not None:
+            kind = "k^gamma" if law.kind == "power" else "exp(lambda k)"
+            source = f"growth law of the constant, {kind}, rms of the logarithm {law.residual:.2g} (the other law: {law.residual_other:.2g})"
+            found.append(
+                claim(f"{label}.{name}.growth[{kind}]", law.rate, law.half_width / 1.96, law.half_width, source=source)._replace(verdict="holds", why="")
+                if math.isfinite(law.half_width)
+                else claim(f"{label}.{name}.growth[{kind}]", law.rate, math.nan, math.nan, source=source)
+            )
+    return found
