@@ -1,4 +1,4 @@
-r"""Fits of the two sampling terms over the cells of a grid, with bootstrap intervals and a stated range.
+r"""Fits of power laws with next orders over cells, with bootstrap intervals and a stated range; first of all the two sampling terms over a grid.
 
     fluctuation   V(L, M)  = b^2 S L^(2p) M^(2q) exp(corrections)          theory p = q = -1/2; S = D for hidden states, 1 for outputs
     bias          B(L, M)  = c^2 (LM)^(2g)       exp(corrections)          theory g = -1
@@ -13,8 +13,11 @@ LM is small; without them a grid with many seeds rejects a true law.
 
 Range rule: start from the cells with LM >= D, x <= 1, in which no member diverged; while chi-square rejects the fit at 1 %,
 drop the cells with the smallest LM, as long as three more cells than free coefficients remain.
+
+A law of another kind brings corrections, a range and an order of dropping of its own (`Law`).
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -34,12 +37,16 @@ RANGE_RULE = (
 )
 
 
+#: Name -> (column over all cells, size of the prior on its coefficient; infinite: free). The free ones first, the most important first.
+Corrections = Mapping[str, tuple[Float[np.ndarray, " cells"], float]]
+
+
 class Grid(NamedTuple):
     """The cells of a sweep, flattened."""
 
     depth: Float[np.ndarray, " cells"]
     width: Float[np.ndarray, " cells"]
-    dim: float
+    dim: float | Float[np.ndarray, " cells"]
 
     @property
     def product(self) -> Float[np.ndarray, " cells"]:
@@ -48,12 +55,19 @@ class Grid(NamedTuple):
 
 
 class Law(NamedTuple):
-    """Which powers a term has: names of the free exponents, their columns, the theory's exponents of the mean square, the scale S."""
+    """Which powers a term has: names of the free exponents, their columns, the theory's exponents of the mean square, the scale S.
+
+    What else it may bring: `corrections`, the next orders (default: the expansion in 1/L and D/(LM)); `usable`, the cells in which the expansion makes sense
+    (default: LM >= D); `size`, by which cells are dropped, the smallest first (default: LM/D).
+    """
 
     names: tuple[str, ...]
     columns: Float[np.ndarray, "cells powers"]
     theory: tuple[float, ...]
-    scale: float
+    scale: float | Float[np.ndarray, " cells"]
+    corrections: Corrections | None = None
+    usable: Bool[np.ndarray, " cells"] | None = None
+    size: Float[np.ndarray, " cells"] | None = None
 
 
 class LawFit(NamedTuple):
@@ -88,7 +102,8 @@ def fit_law(law: Law, grid: Grid, values, draws, variance, rng: np.random.Genera
     **Arguments:** `values` (cells) and `draws` (bootstrap, cells) of the mean square, NaN where a cell is not usable; `variance(mean, used)`: sampling
     variance of the statistic as a function of its mean, for the used cells.
     """
-    used = np.isfinite(values) & (grid.product >= grid.dim)
+    size = grid.product / grid.dim if law.size is None else law.size
+    used = np.isfinite(values) & (size >= 1 if law.usable is None else law.usable)
     power = np.exp(law.columns @ np.asarray(law.theory)) * law.scale
     while True:
         columns = _columns(law, grid, used)
@@ -97,7 +112,7 @@ def fit_law(law: Law, grid: Grid, values, draws, variance, rng: np.random.Genera
             missing = Estimate(np.nan, np.nan, np.nan)
             return LawFit(missing, dict.fromkeys(law.names, missing), np.full(len(used), np.nan), np.nan, 0, np.nan, np.nan, used)
         fitted = _fit(columns, used, values / power, variance, power)
-        smaller = used & (grid.product > grid.product[used].min())
+        smaller = used & (size > size[used].min())
         if fitted.p_value >= REJECT or smaller.sum() < free + SPARE_CELLS:
             break
         used = smaller
@@ -116,15 +131,22 @@ def fit_law(law: Law, grid: Grid, values, draws, variance, rng: np.random.Genera
 
 def _columns(law: Law, grid: Grid, used) -> dict[str, tuple[Float[np.ndarray, " cells"], float]]:
     """Name -> (column over all cells, prior size). Free columns are added in this order while they raise the rank and leave a degree of freedom."""
-    x, y = 1.0 / grid.depth, grid.dim / grid.product
-    wanted = {"constant": np.ones_like(x)} | dict(zip(law.names, law.columns.T, strict=True)) | {"1/L": x, "x": y}
+    corrections = expansion(grid) if law.corrections is None else law.corrections
+    free = {name: column for name, (column, size) in corrections.items() if size == np.inf}
+    wanted = {"constant": np.ones(len(used))} | dict(zip(law.names, law.columns.T, strict=True)) | free
     columns: dict[str, tuple[np.ndarray, float]] = {}
     for name, column in wanted.items():
         trial = np.stack([c[used] for c, _ in columns.values()] + [column[used]], 1)
         unit = trial / np.linalg.norm(trial, axis=0)
         if trial.shape[1] < used.sum() and np.linalg.matrix_rank(unit, tol=1e-6) == trial.shape[1]:
             columns[name] = (column, np.inf)
-    return columns | {"1/L^2": (x**2, 4.0), "x^2": (y**2, 0.25), "x/L": (x * y, 2.0)}
+    return columns | {name: pair for name, pair in corrections.items() if name not in free}
+
+
+def expansion(grid: Grid) -> Corrections:
+    """Next orders in 1/L and x = D/(LM): the first free, the second with priors."""
+    x, y = 1.0 / grid.depth, grid.dim / grid.product
+    return {"1/L": (x, np.inf), "x": (y, np.inf), "1/L^2": (x**2, 4.0), "x^2": (y**2, 0.25), "x/L": (x * y, 2.0)}
 
 
 def _free(columns) -> int:
