@@ -5,9 +5,9 @@ r"""The error law over the embedding dimension D, measured term by term, and the
     bias          c D/(LM)           mean of the same networks minus the infinitely wide network of the same depth
     limit         d/sqrt(D)          Mean ODE(D) against Mean ODE(infinity), Gaussian embeddings, no network
 
-Next orders. Networks: besides 1/L and x = D/(LM), as in `_law_fit`, the share w = r/D of coordinates in the span of the data, which move with their units while the
-others only collect noise; of first order for hidden states, where they count by their number. Usual size 1, so second orders have priors of sizes 1 (w^2), 4 (w/L) and
-1 (w x). Limit: w free and w^2 with a prior of size 4.
+Next orders. Networks: besides 1/L and x = D/(LM), as in `_law_fit`, the share w = r/D of coordinates in the span of the data, which move with their
+units while the others only collect noise; of first order for hidden states, where they count by their number. Usual size 1, so second orders have priors of
+sizes 1 (w^2), 4 (w/L) and 1 (w x). Limit: w free and w^2 with a prior of size 4.
 """
 
 from typing import Any
@@ -28,8 +28,8 @@ from ._rates import MIN_SEEDS, OBSERVABLES, _doubt, _goodness, depth_curve
 from ._shape_law import Ends, ShapeLaw, law_from_claims, next_orders
 from ._statistics import CellStatistics, cell_statistics, missing_cell, seed_counts
 
-#: Relative scatter of mean squares of Mean ODE(D) about their law, by which it is judged and small D are dropped. The draws are common to all D: what they leave of a
-#: single point is far less than their spread, which is common to all points.
+#: Relative scatter of mean squares of Mean ODE(D) about their law, by which it is judged and small D are dropped. The draws are common to all D: what they
+#: leave of a single point is far less than their spread, which is common to all points.
 SCATTER = 0.01
 
 #: Cells with LM >= 4 D: their expansion parameter spans a factor of eight, and stays below 1/4.
@@ -47,13 +47,16 @@ SOURCE = {"depth": "Theorem 1, 1/L", "fluctuation": "Theorem 1, sqrt(D/(LM))", "
 
 RANGE_RULE = (
     "cells with LM >= 4 D and no divergence; while chi-square rejects at 1 %, the cells with the smallest LM/D are dropped; corrections of first order in "
-    "1/L, D/(LM) and (hidden states, bias) r/D free, of second order with priors; Mean ODE(D): r/D free, its square with a prior of size 4, the smallest D dropped "
-    "while points scatter about the law by more than 1 %"
+    "1/L, D/(LM) and (hidden states, bias) r/D free, of second order with priors; Mean ODE(D): r/D free, its square with a prior of size 4, the smallest D "
+    "dropped while points scatter about the law by more than 1 %"
 )
 
 
 class DimensionFit(eqx.Module):
-    """Fitted law over D: claims with verdicts, goodness of fit, the dataset that the picture is drawn from, the joint law of each observable with all constants."""
+    """Fitted law over D: claims with verdicts, goodness of fit, the dataset that the picture is drawn from.
+
+    `laws` holds the joint law of each observable whose constants were all resolved.
+    """
 
     claims: list[Claim]
     goodness: dict[str, dict[str, Any]]
@@ -124,7 +127,9 @@ def _check(runs: xr.Dataset, error: DimensionError, limit: MeanODE, depth: Depth
     if len({runs.attrs["problem_digest"], error.problem_digest, limit.problem.digest(), depth.problem_digest}) > 1:
         raise ValueError("runs, error, limit and depth were computed for different problems; expected the same data and loss, at dim=math.inf.")
     if depth.step != step or error.hidden.shape[-1] <= step or limit.steps < step:
-        raise ValueError(f"runs end at step {step}, depth at {depth.step}, error at {error.hidden.shape[-1] - 1}, limit at {limit.steps}; expected the same steps.")
+        raise ValueError(
+            f"runs end at step {step}, depth at {depth.step}, error at {error.hidden.shape[-1] - 1}, limit at {limit.steps}; expected the same steps."
+        )
     missing = set(runs.depth.values.tolist()) - set(depth.depths)
     if missing:
         raise ValueError(f"depth covers depths {depth.depths}; expected those of the runs as well: {sorted(missing)} are missing.")
@@ -148,6 +153,10 @@ def _fit_observable(name: str, runs: xr.Dataset, error: DimensionError, limit: M
     squares = getattr(error, name)[:, :, step]
     dims = np.array(error.dims, float)
     at_infinity, limit_se = fit_limit(dims, squares, error.reduced, bootstrap, rng)
+    by_step = np.full((step + 1, 2), np.nan)  # nothing to fit for hidden states at step 0: lifted embeddings agree there
+    for k in range(1, step + 1):
+        exponent = fit_limit(dims, getattr(error, name)[:, :, k], error.reduced, bootstrap // 4, rng)[0].exponents["exponent"]
+        by_step[k] = exponent.value, exponent.half_width
     curve = np.sqrt(np.sum(shift_all**2, -1))
     by_depth = fit_depth(np.asarray(depth.depths, float), curve)
     cosine = _cosine(means, shift.mean(0), values["bias2"])
@@ -173,12 +182,14 @@ def _fit_observable(name: str, runs: xr.Dataset, error: DimensionError, limit: M
         | {
             "limit2": ("limit_dim", squares.mean(1)), "limit2_se": ("limit_dim", limit_se), "fitted_limit2": ("limit_dim", at_infinity.mean),
             "in_limit_fit": ("limit_dim", at_infinity.used),
+            "limit_exponent": ("step", by_step[:, 0]), "limit_exponent_half": ("step", by_step[:, 1]),
             "depth_error": (("replicate", "reference_depth"), curve),
             "fitted_depth_error": ("reference_depth", depth_curve(by_depth, np.asarray(depth.depths, float))),
         },
-        coords={k: ("cell", runs[k].values) for k in ("depth", "width", "dim")} | {"limit_dim": list(error.dims), "reference_depth": list(depth.depths)},
+        coords={k: ("cell", runs[k].values) for k in ("depth", "width", "dim")}
+        | {"limit_dim": list(error.dims), "reference_depth": list(depth.depths), "step": np.arange(step + 1)},
     )  # fmt: skip
-    orders = {"depth": dict(zip(("1/L", "1/L^2"), by_depth.corrections.tolist(), strict=False))}
+    orders: dict[str, dict[str, float]] = {"depth": dict(zip(("1/L", "1/L^2"), by_depth.corrections.tolist(), strict=False))}
     orders |= {"fluctuation": fluctuation.corrections, "bias": bias.corrections, "limit": at_infinity.corrections}
     ends = limit.problem.inputs.shape[1] + limit.problem.targets.shape[1]
     return claims, goodness, data, Ends(cosine, ends, error.reduced, orders)
@@ -249,8 +260,8 @@ def bias_law(grid: Grid, reduced: int) -> Law:
 
 
 def fit_limit(dims: Float[np.ndarray, " dim"], squares: Float[np.ndarray, "dim draw"], reduced: int, bootstrap: int, rng: np.random.Generator):
-    """(fit of d^2/D, standard errors of the mean squares): the same draws stand at every D, and are resampled together."""
-    w = reduced / dims
+    """(fit of d^2/D, standard errors of the mean squares): the same pairs of draws stand at every D, and are resampled together."""
+    w, squares = reduced / dims, squares.reshape(len(dims), -1, 2).mean(-1)
     law = Law(("exponent",), np.log(dims)[:, None], (-1.0,), 1.0, {"w": (w, np.inf), "w^2": (w**2, 4.0)}, np.ones(len(dims), bool), dims)
     counts = seed_counts(squares.shape[1], bootstrap, rng) / squares.shape[1]
     grid = Grid(np.ones(len(dims)), np.ones(len(dims)), dims)
@@ -274,5 +285,3 @@ def _claim(observable: str, name: str, estimate, doubt: str = "") -> Claim:
         full, estimate.value, estimate.se, estimate.half_width, source=SOURCE[name.split(".")[0]],
         theory=THEORY.get(full), max_width=MAX_WIDTH.get(full), doubt=doubt,
     )  # fmt: skip
-
-

@@ -1,6 +1,6 @@
 r"""The joint law put to the test: networks with fresh embeddings at some shapes, against what constants that were measured apart predict.
 
-    e^2 measured = mean over members of |h_L - lifted h(1)|^2,      e predicted by a `ShapeLaw`, nothing fitted to these networks
+e^2 measured = mean over members of |h_L - lifted h(1)|^2,      e predicted by a `ShapeLaw`, nothing fitted to these networks
 """
 
 from typing import NamedTuple

@@ -73,7 +73,9 @@ class Law(NamedTuple):
 class LawFit(NamedTuple):
     """A fitted sampling term: constant (at the theory's exponents), free exponents, fitted mean squares, goodness of fit, cells used, next orders.
 
-    `corrections` holds the coefficients at the theory's exponents. `p_value` belongs to the fit with the theory's exponents, `p_value_free` to the one with free exponents.
+    `corrections` holds their coefficients at the theory's exponents.
+
+    `p_value` belongs to the fit with the theory's exponents, `p_value_free` to the one with free exponents.
     """
 
     constant: Estimate

@@ -1,8 +1,9 @@
 r"""Networks of any shape (L, M, D) against the one Mean ODE at D = infinity, every member with embeddings of its own.
 
-Let the columns of E (D x r) be what [W_E, W_U] has instead of an orthonormal basis: h_0 = E a_0 and W_U = E W, where a_0 and W are the start and the readout at
-D = infinity. Gaussian embeddings have independent standard normal entries in E. Orthogonal ones, E^T E = D I, leave the limit as it is at D = infinity; as the law of
-the units does not change under rotations, E = sqrt(D) (e_1 ... e_r) stands for all of them. The limit is lifted by the same columns, and a member's deviation is
+Let the columns of E (D x r) be what [W_E, W_U] has instead of an orthonormal basis: h_0 = E a_0 and W_U = E W, where a_0 and W are the start and the
+readout at D = infinity. Gaussian embeddings have independent standard normal entries in E. Orthogonal ones, E^T E = D I, leave the limit as it is at D = infinity; as the
+law of the units does not change under rotations, E = sqrt(D) (e_1 ... e_r) stands for all of them. The limit is lifted by the same columns, and a member's
+deviation is
 
     x = h_L - E a(1),      gap = E^T x / D   (the coordinates of x in the span of the data when E^T E = D I),      square = |x|^2 / D.
 """
@@ -60,10 +61,12 @@ def sweep_shapes(
     - `embedding`: `"gaussian"` (finite D is then an error of its own) or `"orthogonal"` (the limit is the same at every D).
     - `step`: gradient steps (default: all of the limit's).
     - `dtype`, `memory`, `workers`, `progress`: as for `sweep`.
-    - `key`: a member depends on it, its shape and its number alone; its embeddings on D instead of the shape, so that shapes of one D are compared on the same ones.
+    - `key`: a member depends on it, its shape and its number alone; its embeddings on D instead of the shape, so that shapes of one D are compared on
+      the same ones.
 
-    **Returns:** a dataset over `cell` (coordinates depth, width, dim) with, for every member, the deviation from the lifted limit: `gap (cell, seed, batch, reduced)`
-    and `square (cell, seed)` of the last hidden state, `output_gap (cell, seed, batch, out)`; and `diverged_at` (-1: did not), `done`.
+    **Returns:** a dataset over `cell` (coordinates depth, width, dim) with, for every member, the deviation from the lifted limit:
+    `gap (cell, seed, batch, reduced)` and `square (cell, seed)` of the last hidden state, `output_gap (cell, seed, batch, out)`; and `diverged_at`
+    (-1: did not), `done`.
 
     **Raises:** `ValueError` for a limit at finite dim or a dim too small for the data; `Interrupted` on Ctrl-C, with the finished cells in its `runs`.
 
@@ -131,10 +134,8 @@ def _members(unit, scaling, space: StateSpace, target, keys, cell: Size, step: i
 
     def member(pair):
         key_net, key_embedding = pair
-        if orthogonal:
-            columns = math.sqrt(dim) * jnp.eye(dim, rank, dtype=dtype)
-        else:
-            columns = jax.random.normal(key_embedding, (dim * rank,), dtype).reshape(dim, rank)
+        gaussian = jax.random.normal(key_embedding, (dim * rank,), dtype).reshape(dim, rank)
+        columns = math.sqrt(dim) * jnp.eye(dim, rank, dtype=dtype) if orthogonal else gaussian
         lifted = StateSpace(space.start @ columns.T, columns @ space.unembedding, space.targets, space.loss_name, 1.0 / dim)
         net = ResNet.init(unit, scaling, depth=depth, width=width, dim=dim, dtype=dtype, key=key_net)
         seen = descend(unit, scaling, net.params, jnp.full((width,), 1.0 / width, dtype), lifted, step, (step,))[1]

@@ -2,17 +2,18 @@ r"""The best shape (L, M, D) for a parameter budget P >= D (2 L M + d_in + d_out
 
     e^2 = a^2/L^2 + ... + b^2 D/(LM) + d^2/D.
 
-At fixed D the budget buys N = LM units, and the sampling terms depend on N alone while the depth term only falls with L. So the least error has M = 1 (all depth) and
-D* = (d^2 P/(4 b^2))^(1/3), where e^2 = 3/2 d^2/D*: sampling holds one third of it, the limit in D two thirds, depth nothing to speak of.
+At fixed D the budget buys N = LM units, and the sampling terms depend on N alone while the depth term only falls with L. So the least error has M = 1 (all
+depth) and D* = (d^2 P/(4 b^2))^(1/3), where e^2 = 3/2 d^2/D*: sampling holds one third of it, the limit in D two thirds, depth nothing to speak of.
 
-It is also the shape with the least to do at once. The balanced shape of the theory is the shallowest, most parallel one whose error is within a factor 1 + slack of the
-least: there a^2/L^2 = (2 slack + slack^2) e^2, hence L ~ P^(1/6), M ~ P^(1/2), D ~ P^(1/3), and e ~ P^(-1/6).
+It is also the shape with the least to do at once. The balanced shape of the theory is the shallowest, most parallel one whose error is within a factor
+1 + slack of the least: there a^2/L^2 = (2 slack + slack^2) e^2, hence L ~ P^(1/6), M ~ P^(1/2), D ~ P^(1/3), and e ~ P^(-1/6).
 
-The search is over whole numbers and exact. For real N the error is a convex function of D and a lower bound of what whole numbers reach, so only the D for which that
-bound is below the best value found can hold the minimum.
+The search is over whole numbers and exact. For real N the error is a convex function of D and a lower bound of what whole numbers reach, so only the D for
+which that bound is below the best value found can hold the minimum.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -28,7 +29,7 @@ LEAST_SLACK = 1e-3
 
 
 class Shape(NamedTuple):
-    """A shape with its predicted error (leading orders; with next orders: `refined`), 95 % interval of the constants, share of every term in the mean square."""
+    """A shape with its predicted error (leading orders; with next orders: `refined`), its 95 % interval, the share of every term in the mean square."""
 
     depth: int
     width: int
@@ -170,7 +171,7 @@ def _bound(law: ShapeLaw, budget: int, depth: int) -> float:
     return _relaxed(law, budget / (2 + law.ends), lambda dim: (depth, _units(law, budget, dim) / depth))[1]
 
 
-def _relaxed(law: ShapeLaw, last: float, real) -> tuple[float, float]:
+def _relaxed(law: ShapeLaw, last: float, real: Callable[[Any], tuple[Any, Any]]) -> tuple[float, float]:
     """(log D, mean square error) at the minimum over real D; the error is convex in D, so unimodal in log D."""
 
     def square(log_dim: float) -> float:
@@ -184,15 +185,21 @@ def _relaxed(law: ShapeLaw, last: float, real) -> tuple[float, float]:
     return min(((x, square(x)) for x in (low, float(found.x), high)), key=lambda pair: pair[1])
 
 
-def _search(law: ShapeLaw, last: int, real, whole) -> tuple[int, int, int]:
+def _search(law: ShapeLaw, last: int, real: Callable[[Any], tuple[Any, Any]], whole: Callable[[Any], tuple[Any, Any]]) -> tuple[int, int, int]:
     """Least error over whole D from r to `last`. `real(D)`: (L, M) real, an upper bound of what D affords; `whole(D)`: the whole numbers that it affords."""
     centre, _ = _relaxed(law, last, real)
 
     def excess(dim: int, best: float) -> bool:
-        return float(law.square(*real(float(dim)), dim)) > best
+        depth, width = real(float(dim))
+        return float(law.square(depth, width, dim)) > best
 
     start = int(min(max(round(math.exp(centre)), law.reduced), last))
-    best = min(float(law.square(*whole(dim), dim)) for dim in {start, max(start - 1, law.reduced), min(start + 1, last)})
+
+    def reached(dim: int) -> float:
+        depth, width = whole(dim)
+        return float(law.square(depth, width, dim))
+
+    best = min(reached(dim) for dim in {start, max(start - 1, law.reduced), min(start + 1, last)})
     low, high = law.reduced, start
     while low < high:  # the first D whose bound is below the best value
         middle = (low + high) // 2
@@ -209,8 +216,8 @@ def _search(law: ShapeLaw, last: int, real, whole) -> tuple[int, int, int]:
 
 def shape_rows(best: BestShape) -> list[str]:
     """The chosen shape, the least error and the asymptotic shape as aligned text."""
-    head = ("", "L", "M", "D", "parameters", "error", "95 % interval", *(f"{k} {v}" for k, v in TERMS.items()), "binding")
-    rows = [head]
+    head: tuple[str, ...] = ("", "L", "M", "D", "parameters", "error", "95 % interval", *(f"{k} {v}" for k, v in TERMS.items()), "binding")
+    rows: list[tuple[str, ...]] = [head]
     for name, s in (("chosen", best.chosen), ("least error", best.least)):
         interval = f"[{s.interval[0]:.4f}, {s.interval[1]:.4f}]"
         shares = (f"{s.shares[k]:.0%}" for k in TERMS)

@@ -4,8 +4,8 @@ r"""The joint error law of a shape (L, M, D), with its constants:
 
 depth and bias are both means and add as vectors with cosine r; the two fluctuations, over units and over embeddings, are independent of each other.
 
-Shapes are compared by these leading orders. Where a number is to be predicted for a network that exists, the next orders of every term, exp(e_1/L + ...), which the
-fits measured on the way, are put back (`refined`).
+Shapes are compared by these leading orders. Where a number is to be predicted for a network that exists, the next orders of every term, exp(e_1/L + ...),
+which the fits measured on the way, are put back (`refined`).
 """
 
 from typing import Any, NamedTuple
@@ -41,8 +41,8 @@ def next_orders(depth: Any, width: Any, dim: Any, reduced: int) -> dict[str, Any
 class ShapeLaw(eqx.Module):
     """Constants of the joint law of one observable at one gradient step.
 
-    **Arguments:** `depth`, `bias`, `fluctuation`, `limit`: a, c, b, d with standard errors; `cosine`: r; `ends`: d_in + d_out; `reduced`: dimension of the span of
-    the data, the least D; `orders`: coefficients of the next orders of every term, by the names of `next_orders`.
+    **Arguments:** `depth`, `bias`, `fluctuation`, `limit`: a, c, b, d with standard errors; `cosine`: r; `ends`: d_in + d_out; `reduced`: dimension of the
+    span of the data, the least D; `orders`: coefficients of the next orders of every term, by the names of `next_orders`.
 
     **Example:**
 
@@ -87,7 +87,12 @@ class ShapeLaw(eqx.Module):
         product = np.asarray(depth, float) * width
         at_depth, at_bias = a / np.asarray(depth, float), c * dim / product
         noise = dim / product if self.observable == "hidden" else 1.0 / product
-        return {"depth": at_depth**2, "bias": at_bias**2 + 2 * self.cosine * at_depth * at_bias, "fluctuation": b**2 * noise, "limit": d**2 / np.asarray(dim, float)}
+        return {
+            "depth": at_depth**2,
+            "bias": at_bias**2 + 2 * self.cosine * at_depth * at_bias,
+            "fluctuation": b**2 * noise,
+            "limit": d**2 / np.asarray(dim, float),
+        }
 
     def refined_terms(self, depth: Any, width: Any, dim: Any, constants: Float[np.ndarray, "4 *draws"] | None = None) -> dict[str, Any]:
         """Mean square of every term with the next orders put back."""
@@ -134,5 +139,5 @@ def law_from_claims(claims: list[Claim] | list[dict[str, Any]], observable: str,
         value, se, low, high = (np.nan if x is None else float(x) for x in (c["value"], c["se"], *c["ci95"]))
         return Estimate(value, se, (high - low) / 2)
 
-    parts = (constant(term) for term in ("depth", "fluctuation", "bias", "limit"))
-    return ShapeLaw(observable, *parts, *ends)
+    depth, fluctuation, bias, limit = (constant(term) for term in ("depth", "fluctuation", "bias", "limit"))
+    return ShapeLaw(observable, depth, fluctuation, bias, limit, *ends)

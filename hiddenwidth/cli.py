@@ -7,9 +7,13 @@ from dataclasses import fields
 import jax
 import tyro
 
-from ._commands import rates
+from ._commands import dimension, rates, shape
 
-COMMANDS = {"rates": (rates.RatesConfig, rates.run)}
+COMMANDS = {
+    "rates": (rates.RatesConfig, rates.run),
+    "dimension": (dimension.DimensionConfig, dimension.run),
+    "shape": (shape.ShapeConfig, shape.run),
+}
 
 
 def main(arguments: list[str] | None = None) -> None:

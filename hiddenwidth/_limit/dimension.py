@@ -1,12 +1,15 @@
 r"""The pure error of a finite embedding dimension: Mean ODE at D against Mean ODE at D = infinity, without a single network.
 
-In the polar coordinates of `reduction` the embeddings enter through P = G^(1/2) alone, G the Gram matrix of r = rank X + d_out columns of D standard normals, divided
-by D: the problem at D is the one at D = infinity with start a_0 P^T and readout P W. G is drawn by Bartlett's decomposition, G = T T^T / D with
+In the polar coordinates of `reduction` the embeddings enter through P = G^(1/2) alone, G the Gram matrix of r = rank X + d_out columns of D standard
+normals, divided by D: the problem at D is the one at D = infinity with start a_0 P^T and readout P W. G is drawn by Bartlett's decomposition,
+G = T T^T / D with
 
     T_ij ~ N(0, 1) below the diagonal,      T_ii^2 ~ chi-square with D - i + 1 degrees of freedom,
 
-which costs the same at every D. Draw i uses the same uniform numbers at every D, so that sqrt(D) (G - I) converges draw by draw: the noise of the draws is common to
-all D and nearly leaves the exponent. The quadrature points are shared as well; their error leaves differences, too.
+which costs the same at every D. Draw i uses the same uniform numbers at every D, so that E = sqrt(D) (G - I) converges draw by draw: the noise of the draws
+is common to all D and nearly leaves the exponent. Draws come in pairs from u and 1 - u, which have E and -E to leading order: the mean square of a pair is
+an expansion in 1/D, like its expectation, while that of one draw goes on with an odd term in 1/sqrt(D). The quadrature points are shared as well; their error
+leaves differences, too.
 """
 
 import math
@@ -65,7 +68,7 @@ def dimension_error(
     **Arguments:** as for `mean_ode`, with the data of `problem` at any D, and
 
     - `dims`: embedding dimensions, each at least r = rank X + d_out.
-    - `draws`: independent embeddings. `seed`: of the draws.
+    - `draws`: embeddings, an even number: draws 2i and 2i + 1 are antithetic, pairs independent. `seed`: of the draws.
     - `quadrature`: shared by all solutions, so few points do (default: 2^9 points; the first replicate is used).
 
     **Returns:** a `DimensionError`.
@@ -77,7 +80,8 @@ def dimension_error(
     **Example:** `hw.dimension_error(problem, unit, hw.mlu(), dims=(16, 64), steps=2, draws=8).output.mean(1)`
     """
     positive_int("steps", steps)
-    positive_int("draws", draws, at_least=2)
+    if positive_int("draws", draws, at_least=2) % 2:
+        raise ValueError(f"draws={draws} is odd; expected an even number, as draws come in antithetic pairs. Use draws={draws + 1}.")
     positive_int("nodes", nodes, at_least=3)
     tolerance = default_tolerance(unit) if tolerance is None else positive_float("tolerance", tolerance)
     quadrature = Sobol(log2_points=9, replicates=1) if quadrature is None else quadrature
@@ -114,9 +118,10 @@ def check_dims(dims: tuple[int, ...], rank: int) -> tuple[int, ...]:
 
 
 def gram_roots(rank: int, dims: tuple[int, ...], draws: int, seed: int) -> Float[np.ndarray, "dim draw reduced reduced"]:
-    """P = G^(1/2), symmetric, for every D; draw i does not depend on their number."""
+    """P = G^(1/2), symmetric, for every D; draw i does not depend on their number, and draws 2i and 2i + 1 are antithetic."""
     lower = np.tril_indices(rank)
-    uniform = np.stack([np.random.default_rng([seed, i]).uniform(2.0**-54, 1.0, len(lower[0])) for i in range(draws)])
+    uniform = np.stack([np.random.default_rng([seed, i // 2]).uniform(2.0**-53, 1 - 2.0**-53, len(lower[0])) for i in range(draws)])
+    uniform[1::2] = 1 - uniform[1::2]
     roots = np.empty((len(dims), draws, rank, rank))
     for which, dim in enumerate(dims):
         factor = np.zeros((draws, rank, rank))
@@ -137,7 +142,9 @@ def _trajectory(where: Coordinates, scaling: Scaling, points, root: Float[np.nda
         turned = eqx.tree_at(lambda s: (s.start, s.unembedding), space, (space.start @ root.T, root @ space.unembedding))
         states = np.asarray(_states(where.unit, scaling.traced(jnp.float64), z, weights, turned, steps, nodes, jnp.asarray(tolerance)))
     if not np.all(np.isfinite(states)):
-        raise DivergedError("the Mean ODE at one of the dims left the finite numbers: learning_rate= is too large for this problem. Lower it or take fewer steps.")
+        raise DivergedError(
+            "the Mean ODE at one of the dims left the finite numbers: learning_rate= is too large for this problem. Lower it or take fewer steps."
+        )
     return states
 
 
