@@ -17,13 +17,18 @@ from ._limit.linearised_ode import linearised_ode as linearised_ode
 from ._limit.solution import Budget as Budget, Limit as Limit
 from ._limit.infinite_width import InfiniteWidth as InfiniteWidth, infinite_width as infinite_width
 from ._limit.infinite_width import DepthError as DepthError, depth_error as depth_error
+from ._limit.dimension import DimensionError as DimensionError, dimension_error as dimension_error
 from ._limit.coupling import Coupling as Coupling, coupling_error as coupling_error
 from ._limit.stability import Horizon as Horizon, horizon as horizon, stability as stability
 from ._ensemble import Ensemble as Ensemble, ensemble as ensemble
 from ._sweep import Interrupted as Interrupted, sweep as sweep
+from ._lifted import sweep_shapes as sweep_shapes
 from ._claims import Claim as Claim
 from ._rates import RateFit as RateFit, fit_rates as fit_rates
 from ._linearised import train_linearised as train_linearised
 from ._lazy import LazyReference as LazyReference, lazy_order as lazy_order, lazy_reference as lazy_reference, lazy_sweep as lazy_sweep
 from ._lazy_fit import LazyFit as LazyFit, fit_lazy as fit_lazy
+from ._dimension_fit import DimensionFit as DimensionFit, fit_dimension as fit_dimension
+from ._shape_law import ShapeLaw as ShapeLaw
+from ._shape import BestShape as BestShape, Shape as Shape, best_shape as best_shape
 from . import plot as plot

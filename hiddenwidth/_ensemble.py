@@ -40,9 +40,14 @@ class Ensemble(eqx.Module):
     @property
     def diverged_at(self) -> np.ndarray:
         """First step at which a member's loss was not finite or above `DIVERGENCE` times its start; -1: never."""
-        with np.errstate(invalid="ignore", over="ignore"):
-            bad = ~(self.loss <= DIVERGENCE * self.loss[:, :1])
-        return np.where(bad.any(1), bad.argmax(1), -1)
+        return diverged_at(self.loss)
+
+
+def diverged_at(loss: Float[np.ndarray, "seed step"]) -> np.ndarray:
+    """First step at which a loss is not finite or above `DIVERGENCE` times its start; -1: never."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        bad = ~(loss <= DIVERGENCE * loss[:, :1])
+    return np.where(bad.any(1), bad.argmax(1), -1)
 
 
 def ensemble(

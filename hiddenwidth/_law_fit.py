@@ -71,7 +71,9 @@ class Law(NamedTuple):
 
 
 class LawFit(NamedTuple):
-    """A fitted sampling term: constant (at the theory's exponents), free exponents, fitted mean squares, goodness of fit, cells used.
+    """A fitted sampling term: constant (at the theory's exponents), free exponents, fitted mean squares, goodness of fit, cells used, next orders.
+
+    `corrections` holds their coefficients at the theory's exponents.
 
     `p_value` belongs to the fit with the theory's exponents, `p_value_free` to the one with free exponents.
     """
@@ -84,6 +86,7 @@ class LawFit(NamedTuple):
     p_value: float
     p_value_free: float
     used: Bool[np.ndarray, " cells"]
+    corrections: dict[str, float]
 
 
 def fluctuation_law(grid: Grid, scale: float) -> Law:
@@ -110,7 +113,7 @@ def fit_law(law: Law, grid: Grid, values, draws, variance, rng: np.random.Genera
         free = _free(columns)
         if "constant" not in columns or used.sum() < free + 1:
             missing = Estimate(np.nan, np.nan, np.nan)
-            return LawFit(missing, dict.fromkeys(law.names, missing), np.full(len(used), np.nan), np.nan, 0, np.nan, np.nan, used)
+            return LawFit(missing, dict.fromkeys(law.names, missing), np.full(len(used), np.nan), np.nan, 0, np.nan, np.nan, used, {})
         fitted = _fit(columns, used, values / power, variance, power)
         smaller = used & (size > size[used].min())
         if fitted.p_value >= REJECT or smaller.sum() < free + SPARE_CELLS:
@@ -126,7 +129,8 @@ def fit_law(law: Law, grid: Grid, values, draws, variance, rng: np.random.Genera
     estimate = _bootstrap(fixed_columns, used, fixed, draws / power, variance, power, rng)
     constant = estimate("constant", lambda beta: np.exp(beta / 2))
     mean = power * np.exp(np.stack([c for c, _ in fixed_columns.values()], 1) @ fixed.beta)
-    return LawFit(constant, exponents, mean, float(fixed.chi2), fixed.dof, fixed.p_value, fitted.p_value, used)
+    corrections = {name: float(beta) for name, beta in zip(fixed_columns, fixed.beta, strict=True) if name != "constant"}
+    return LawFit(constant, exponents, mean, float(fixed.chi2), fixed.dof, fixed.p_value, fitted.p_value, used, corrections)
 
 
 def _columns(law: Law, grid: Grid, used) -> dict[str, tuple[Float[np.ndarray, " cells"], float]]:

@@ -7,6 +7,7 @@ The network, its training and its limits are written with quantities of order on
     normalised step       z <- z - (eta / alpha) sum_x D_z phi^T b,   b = D times the loss gradient with respect to h
     raw step              the same step on the plain gradient:  eta L M D / alpha^2
     residual scale        branch multiplier times sigma_v:  rho sqrt(D) / (L M)  with  rho = alpha rho_v
+    parameters            2 L M D, and D (d_in + d_out) of the embeddings
 """
 
 import math
@@ -130,6 +131,11 @@ def complete_p(learning_rate: float = 1.0, *, width: int, dim: int) -> Scaling:
 def stable_rate_u(rho: float) -> float:
     """The derived rule eta_u = 1 / max(1, rho)^2: above rho = 1 a step of u moves h by rho^2 eta_u, which must stay of order one."""
     return 1.0 / max(1.0, rho) ** 2
+
+
+def parameter_count(depth: int, width: int, dim: int, ends: int = 0) -> int:
+    """D (2 L M + ends): the parameters of L M two-layer units and of the embeddings, `ends` = d_in + d_out numbers for each dimension."""
+    return dim * (2 * depth * width + ends)
 
 
 def critical_scale(depth: float, width: float, dim: float) -> float:

@@ -7,9 +7,15 @@ from dataclasses import fields
 import jax
 import tyro
 
-from ._commands import lazy, rates
+from ._commands import dimension, horizon, lazy, rates, shape
 
-COMMANDS = {"rates": (rates.RatesConfig, rates.run), "lazy": (lazy.LazyConfig, lazy.run)}
+COMMANDS = {
+    "rates": (rates.RatesConfig, rates.run),
+    "lazy": (lazy.LazyConfig, lazy.run),
+    "dimension": (dimension.DimensionConfig, dimension.run),
+    "shape": (shape.ShapeConfig, shape.run),
+    "horizon": (horizon.HorizonConfig, horizon.run),
+}
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -5,7 +5,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from ._plot_horizon import horizon as horizon
 from ._plot_lazy import lazy as lazy
+from ._plot_dimension import dimension as dimension
+from ._plot_shape import shape as shape
+from ._plot_style import constant, log_axes
 
 TITLES = {
     "hidden": "last hidden state, rms per coordinate",
@@ -36,45 +40,20 @@ def rates(data: xr.Dataset, claims: list[dict[str, Any]], *, title: str = ""):
         _panel(row[1], one, "variance", "fitted_variance", "in_fluctuation_fit", colours)
         scale = r"b\,\sqrt{D/(LM)}" if name == "hidden" else r"b/\sqrt{LM}"
         row[1].set(
-            title=f"fluctuation over initialisations\n${scale}$, {_constant(by_name, name, 'fluctuation', 'b')}", xlabel="L M", ylabel="standard deviation"
+            title=f"fluctuation over initialisations\n${scale}$, {constant(by_name, name, 'fluctuation', 'b')}", xlabel="L M", ylabel="standard deviation"
         )
         _panel(row[2], one, "bias2", "fitted_bias2", "in_bias_fit", colours, floor=True)
-        row[2].set(title=f"sampling bias\n$c/(LM)$, {_constant(by_name, name, 'bias', 'c')}", xlabel="L M", ylabel="bias")
+        row[2].set(title=f"sampling bias\n$c/(LM)$, {constant(by_name, name, 'bias', 'c')}", xlabel="L M", ylabel="bias")
         _depth_panel(row[3], one)
-        row[3].set(title=f"depth error, width infinite\n$a/L$, {_constant(by_name, name, 'depth', 'a')}", xlabel="L", ylabel="error")
+        row[3].set(title=f"depth error, width infinite\n$a/L$, {constant(by_name, name, 'depth', 'a')}", xlabel="L", ylabel="error")
         for axis in row:
-            _log_axes(axis)
+            log_axes(axis)
     axes[0, 0].legend(fontsize=8, title="depth L (lines: fit)", title_fontsize=8)
     (hollow,) = axes[0, 1].plot([], [], "o", mfc="none", color="grey", label="outside the range of the fit")
     axes[0, 1].legend(handles=[hollow], fontsize=8)
     axes[0, 2].legend(fontsize=8)
     axes[0, 3].legend(fontsize=8)
     return axes
-
-
-def _log_axes(axis) -> None:
-    """Logarithmic axes with few, plain labels: powers of four across, 1-2-5 upwards."""
-    from matplotlib.ticker import FuncFormatter, LogFormatterSciNotation, LogLocator, NullFormatter
-
-    axis.set_xscale("log", base=2)
-    axis.set_yscale("log")
-    axis.xaxis.set_major_locator(LogLocator(base=4))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-    low, high = axis.get_ylim()
-    wide = high / low > 100
-    axis.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0,) if wide else (1.0, 2.0, 5.0)))
-    axis.yaxis.set_major_formatter(LogFormatterSciNotation(minor_thresholds=(np.inf, np.inf)) if not wide else LogFormatterSciNotation())
-    axis.yaxis.set_minor_formatter(NullFormatter())
-    axis.grid(True, which="major", alpha=0.3)
-
-
-def _constant(by_name: dict[str, Any], observable: str, term: str, letter: str) -> str:
-    c = by_name.get(f"{observable}.{term}.constant")
-    if c is None or c["value"] is None or c["se"] is None:
-        return f"{letter} not resolved"
-    half = (c["ci95"][1] - c["ci95"][0]) / 2
-    digits = max(0, min(6, 1 - int(np.floor(np.log10(max(half, 1e-6))))))
-    return f"{letter} = {c['value']:.{digits}f} $\\pm$ {half:.{digits}f}"
 
 
 def _panel(axis, one: xr.Dataset, value: str, fitted: str, used: str | None, colours, *, floor: bool = False) -> None:

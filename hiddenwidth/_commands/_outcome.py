@@ -21,3 +21,14 @@ def all_diverged(runs: xr.Dataset) -> str:
     depth, width = cells[0]
     first = int(runs.diverged_at.sel(depth=depth, width=width).min())
     return f"Every member diverged in {len(cells)} of {lost.size} cells, the first being depth={depth} width={width} (from step {first})."
+
+
+def all_cells_diverged(runs: xr.Dataset) -> str:
+    """The same for a list of cells (L, M, D)."""
+    lost = (runs.diverged_at >= 0).all("seed").values
+    if not lost.any():
+        return ""
+    first = int(lost.argmax())
+    depth, width, dim = (int(runs[k].values[first]) for k in ("depth", "width", "dim"))
+    step = int(runs.diverged_at.values[first].min())
+    return f"Every member diverged in {int(lost.sum())} of {lost.size} cells, the first being depth={depth} width={width} dim={dim} (from step {step})."

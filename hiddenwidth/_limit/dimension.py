@@ -1,0 +1,162 @@
+r"""The pure error of a finite embedding dimension: Mean ODE at D against Mean ODE at D = infinity, without a single network.
+
+In the polar coordinates of `reduction` the embeddings enter through P = G^(1/2) alone, G the Gram matrix of r = rank X + d_out columns of D standard
+normals, divided by D: the problem at D is the one at D = infinity with start a_0 P^T and readout P W. G is drawn by Bartlett's decomposition,
+G = T T^T / D with
+
+    T_ij ~ N(0, 1) below the diagonal,      T_ii^2 ~ chi-square with D - i + 1 degrees of freedom,
+
+which costs the same at every D. Draw i uses the same uniform numbers at every D, so that E = sqrt(D) (G - I) converges draw by draw: the noise of the draws
+is common to all D and nearly leaves the exponent. Draws come in pairs from u and 1 - u, which have E and -E to leading order: the mean square of a pair is
+an expansion in 1/D, like its expectation, while that of one draw goes on with an odd term in 1/sqrt(D). The quadrature points are shared as well; their error
+leaves differences, too.
+"""
+
+import math
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from scipy import special, stats
+from tqdm.auto import tqdm
+
+from .._choices import positive_float, positive_int
+from .._parallel import each
+from .._problem import Problem
+from .._quadrature import AbstractQuadrature, Sobol
+from .._scaling import Scaling
+from .._unit import AbstractUnit
+from .integrate import FIRST_ODE_STEP, DivergedError, _move, _solve, standard_points
+from .mean_ode import default_tolerance
+from .reduction import Coordinates, reduced
+
+
+class DimensionError(NamedTuple):
+    """Mean squares of Mean ODE(D) minus Mean ODE(infinity) for every draw of the embeddings and every step.
+
+    `hidden`: per data point and coordinate, the solution at D = infinity lifted through the same embeddings. `output`: per data point and output.
+    """
+
+    problem_digest: str
+    reduced: int
+    dims: tuple[int, ...]
+    hidden: Float[np.ndarray, "dim draw step"]
+    output: Float[np.ndarray, "dim draw step"]
+
+
+def dimension_error(
+    problem: Problem,
+    unit: AbstractUnit,
+    scaling: Scaling,
+    *,
+    dims: tuple[int, ...],
+    steps: int,
+    draws: int = 64,
+    quadrature: AbstractQuadrature | None = None,
+    nodes: int = 12,
+    tolerance: float | None = None,
+    seed: int = 0,
+    progress: bool = False,
+) -> DimensionError:
+    r"""Measure Mean ODE(D) minus Mean ODE(infinity) over Gaussian embeddings, for several D.
+
+    $$\frac1D\,|h_D(1) - \sqrt D\,C\,a_\infty(1)|^2 = |a_D(1) - P\,a_\infty(1)|^2, \qquad C = [W_E, W_U]/\sqrt D\ \text{in units of its limit}$$
+
+    **Arguments:** as for `mean_ode`, with the data of `problem` at any D, and
+
+    - `dims`: embedding dimensions, each at least r = rank X + d_out.
+    - `draws`: embeddings, an even number: draws 2i and 2i + 1 are antithetic, pairs independent. `seed`: of the draws.
+    - `quadrature`: shared by all solutions, so few points do (default: 2^9 points; the first replicate is used).
+
+    **Returns:** a `DimensionError`.
+
+    **Raises:** `ValueError` for a dim below r, a unit without reduced coordinates, or a limit that blows up.
+
+    Source: arXiv 2603.18168, the limit of large D.
+
+    **Example:** `hw.dimension_error(problem, unit, hw.mlu(), dims=(16, 64), steps=2, draws=8).output.mean(1)`
+    """
+    positive_int("steps", steps)
+    if positive_int("draws", draws, at_least=2) % 2:
+        raise ValueError(f"draws={draws} is odd; expected an even number, as draws come in antithetic pairs. Use draws={draws + 1}.")
+    positive_int("nodes", nodes, at_least=3)
+    tolerance = default_tolerance(unit) if tolerance is None else positive_float("tolerance", tolerance)
+    quadrature = Sobol(log2_points=9, replicates=1) if quadrature is None else quadrature
+    where = reduced(problem.with_dim(math.inf), unit, scaling)
+    rank = where.space.start.shape[1]
+    dims = check_dims(dims, rank)
+    factors = gram_roots(rank, dims, draws, seed)
+    points = standard_points(where, quadrature, 0)
+    reference = _trajectory(where, scaling, points, np.eye(rank), steps, nodes, tolerance)
+    hidden, output = (np.empty((len(dims), draws, steps + 1)) for _ in range(2))
+    with tqdm(total=len(dims) * draws, desc="Mean ODE over D", unit="draw", disable=not progress, leave=False) as bar:
+
+        def solve(item: tuple[int, int]):
+            return _trajectory(where, scaling, points, factors[item], steps, nodes, tolerance)
+
+        def store(item: tuple[int, int], states: Float[np.ndarray, "step batch reduced"]) -> None:
+            readout = np.asarray(where.space.unembedding)
+            hidden[item] = np.mean(np.sum((states - reference @ factors[item].T) ** 2, -1), -1)
+            output[item] = np.mean((states @ factors[item] @ readout - reference @ readout) ** 2, (-1, -2))
+            bar.update()
+
+        each(solve, list(np.ndindex(len(dims), draws)), store)
+    return DimensionError(problem.with_dim(math.inf).digest(), rank, dims, hidden, output)
+
+
+def check_dims(dims: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """Sorted dims, each with room for the span of the data."""
+    found = tuple(sorted({positive_int("dims", d) for d in dims}))
+    if not found:
+        raise ValueError("dims=() is empty; expected at least one.")
+    if found[0] < rank:
+        raise ValueError(f"dims={found[0]} is too small for these data; expected at least {rank}, the dimension of the span of inputs and outputs.")
+    return found
+
+
+def gram_roots(rank: int, dims: tuple[int, ...], draws: int, seed: int) -> Float[np.ndarray, "dim draw reduced reduced"]:
+    """P = G^(1/2), symmetric, for every D; draw i does not depend on their number, and draws 2i and 2i + 1 are antithetic."""
+    lower = np.tril_indices(rank)
+    uniform = np.stack([np.random.default_rng([seed, i // 2]).uniform(2.0**-53, 1 - 2.0**-53, len(lower[0])) for i in range(draws)])
+    uniform[1::2] = 1 - uniform[1::2]
+    roots = np.empty((len(dims), draws, rank, rank))
+    for which, dim in enumerate(dims):
+        factor = np.zeros((draws, rank, rank))
+        factor[:, *lower] = special.ndtri(uniform)
+        for i in range(rank):
+            at = int(np.flatnonzero((lower[0] == i) & (lower[1] == i))[0])
+            factor[:, i, i] = np.sqrt(stats.chi2.ppf(uniform[:, at], dim - i))
+        value, vector = np.linalg.eigh(factor @ factor.transpose(0, 2, 1) / dim)
+        roots[which] = (vector * np.sqrt(np.maximum(value, 0.0))[:, None, :]) @ vector.transpose(0, 2, 1)
+    return roots
+
+
+def _trajectory(where: Coordinates, scaling: Scaling, points, root: Float[np.ndarray, "reduced reduced"], steps: int, nodes: int, tolerance: float):
+    """h(1) at all steps in the coordinates of one draw."""
+    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+        z, weights = jax.tree.map(jnp.asarray, points)
+        space = where.space.astype(jnp.float64)
+        turned = eqx.tree_at(lambda s: (s.start, s.unembedding), space, (space.start @ root.T, root @ space.unembedding))
+        states = np.asarray(_states(where.unit, scaling.traced(jnp.float64), z, weights, turned, steps, nodes, jnp.asarray(tolerance)))
+    if not np.all(np.isfinite(states)):
+        raise DivergedError(
+            "the Mean ODE at one of the dims left the finite numbers: learning_rate= is too large for this problem. Lower it or take fewer steps."
+        )
+    return states
+
+
+@eqx.filter_jit
+def _states(unit, scaling, z, weights, space, steps: int, nodes: int, tolerance) -> Float[jax.Array, "step batch reduced"]:
+    def solve(z):
+        return _solve(unit, scaling, z, weights, space, tolerance, jnp.asarray(FIRST_ODE_STEP, tolerance.dtype))
+
+    def step(z, _):
+        h, b = solve(z)
+        return _move(unit, scaling, z, weights, h, b), h[-1]
+
+    z = jax.tree.map(lambda x: jnp.broadcast_to(x, (nodes, *x.shape)), z)
+    z, states = jax.lax.scan(step, z, None, length=steps)
+    return jnp.concatenate([states, solve(z)[0][-1:]])

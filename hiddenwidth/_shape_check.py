@@ -1,0 +1,98 @@
+r"""The chosen shape measured: networks with fresh embeddings at it, at its neighbours, and at both extremes, all within one budget.
+
+Neighbours differ by a factor of two in two of L, M, D; the budget is kept to rounding. All depth has M = 1, all width L = 1, each with the D that the law
+finds best.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from ._claims import Claim, claim
+from ._joint import measured_error
+from ._law_fit import NORMAL_95
+from ._scaling import parameter_count
+from ._shape import BestShape, at_depth
+from ._shape_law import ShapeLaw
+
+SOURCE = "joint law at a parameter budget"
+
+#: Share of the error that the expansion may leave out at the chosen shape.
+TOLERANCE = 0.1
+
+
+class Rival(NamedTuple):
+    """A shape to be measured and what it is."""
+
+    name: str
+    depth: int
+    width: int
+    dim: int
+
+
+def rivals(best: BestShape, law: ShapeLaw) -> list[Rival]:
+    """The chosen shape, its neighbours, all depth, all width; no shape twice."""
+    s, found = best.chosen, []
+
+    def add(name: str, depth: int, width: int, dim: int) -> None:
+        fits = depth >= 1 and width >= 1 and dim >= law.reduced and parameter_count(depth, width, dim, law.ends) <= best.budget
+        if fits and (depth, width, dim) not in {r[1:] for r in found}:
+            found.append(Rival(name, depth, width, dim))
+
+    def fill(depth: int, dim: int) -> int:
+        return (best.budget // dim - law.ends) // (2 * depth)
+
+    add("chosen", s.depth, s.width, s.dim)
+    for name, depth, dim in (
+        ("L/2, 2M", s.depth // 2, s.dim), ("2L, M/2", 2 * s.depth, s.dim), ("2M, D/2", s.depth, s.dim // 2), ("M/2, 2D", s.depth, 2 * s.dim),
+        ("2L, D/2", 2 * s.depth, s.dim // 2), ("L/2, 2D", s.depth // 2, 2 * s.dim),
+    ):  # fmt: skip
+        if depth >= 1 and dim >= 1:
+            add(name, depth, fill(depth, dim), dim)
+    deep = at_depth(law, best.budget, (best.budget // s.dim - law.ends) // 2)
+    if deep is not None:
+        add("all depth", *deep)
+    wide = at_depth(law, best.budget, 1)
+    if wide is not None:
+        add("all width", *wide)
+    return found
+
+
+def check_claims(runs: xr.Dataset, found: list[Rival], law: ShapeLaw, slack: float) -> list[Claim]:
+    """Is the error at the chosen shape the predicted one, and does no rival do better by more than the slack?"""
+    at = measured_error(runs, "hidden")
+    chosen = found[0][1:]
+    predicted, draws = float(law.refined(*chosen)), law.draws(*chosen, refined=True)
+    ratio = at.error[0] / predicted - 1
+    se = float(np.hypot(at.se[0], draws.std(ddof=1))) / predicted
+    half = NORMAL_95 * se
+    first = claim("hidden.chosen.measured_over_predicted", ratio, se, half, source=SOURCE, theory=0.0, max_width=0.5)
+    if first.verdict == "fails" and abs(ratio) <= TOLERANCE:  # what an expansion cut off leaves out
+        first = first._replace(verdict="holds", why=f"within the {TOLERANCE:.0%} that the expansion may leave out")
+    claims = [first._replace(value=float(ratio))]
+    for i, rival in enumerate(found[1:], 1):
+        gain = at.error[i] / at.error[0] - 1
+        spread = _ratio_se(runs, i, paired=rival.dim == found[0].dim) * (1 + gain)
+        claims.append(_rival_claim(rival, float(gain), float(spread), slack))
+    return claims
+
+
+def _rival_claim(rival: Rival, gain: float, se: float, slack: float) -> Claim:
+    """Error of a rival over that of the chosen shape, less 1. Holds: not below -slack by more than chance; fails: it is."""
+    name = f"hidden.rival[{rival.name}].over_chosen"
+    interval = (gain - NORMAL_95 * se, gain + NORMAL_95 * se)
+    if not np.isfinite(gain):
+        return Claim(name, gain, se, interval, None, None, "undetermined", "a member diverged", SOURCE)
+    if interval[1] < -slack:
+        return Claim(name, gain, se, interval, None, None, "fails", f"better than the chosen shape by more than the slack of {slack:.0%}", SOURCE)
+    return Claim(name, gain, se, interval, None, None, "holds", "", SOURCE)
+
+
+def _ratio_se(runs: xr.Dataset, which: int, *, paired: bool) -> float:
+    """Standard error of log(error / error of cell 0); members of one D have the same embeddings and are compared one by one."""
+    squares = runs.square.values[[0, which]]
+    relative = squares / squares.mean(1, keepdims=True)
+    if paired:
+        return float((relative[1] - relative[0]).std(ddof=1) / np.sqrt(squares.shape[1]) / 2)
+    return float(np.sqrt(np.sum(relative.var(1, ddof=1)) / squares.shape[1]) / 2)
