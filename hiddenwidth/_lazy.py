@@ -8,7 +8,7 @@ r"""The lazy limit (Theorem 2): what is known without networks, and the networks
 - b alpha sqrt(D/(LM)): spread of networks over initialisations.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -58,8 +58,8 @@ class LazyReference(eqx.Module):
 def lazy_order(unit: TwoLayer) -> int:
     r"""The power p of 1/alpha^p in Mean ODE(alpha) minus tangent ODE, from symmetry.
 
-    The term of order 1/alpha is E[D_z^2 phi (d, d)] / 2 with d the first displacement of a unit. Under v -> -v it changes sign, so a symmetric law of v makes it vanish.
-    It is also odd under u -> -u when the activation is odd. Without either symmetry p = 1.
+    The term of order 1/alpha is E[D_z^2 phi (d, d)] / 2 with d the first displacement of a unit. Under v -> -v it changes sign, so a symmetric law of v makes
+    it vanish. It is also odd under u -> -u when the activation is odd. Without either symmetry p = 1.
 
     **Example:** `hw.lazy_order(hw.TwoLayer("softplus", law="skewed"))`, 1.
     """
@@ -72,7 +72,7 @@ def lazy_order(unit: TwoLayer) -> int:
 
 
 def tangent_gap(
-    problem: Problem, unit: TwoLayer, scaling: Scaling, *, alphas: Sequence[float], steps: int, quadrature: AbstractQuadrature, progress: bool = False
+    problem: Problem, unit: TwoLayer, scaling: Scaling, *, alphas: Iterable[float], steps: int, quadrature: AbstractQuadrature, progress: bool = False
 ) -> tuple[Float[np.ndarray, "alpha replicate batch dim"], Float[np.ndarray, "alpha replicate batch out"]]:
     """Mean ODE(alpha) minus tangent ODE, hidden states and outputs, with the same (symmetric) quadrature points on both sides."""
     common: dict[str, Any] = {"steps": steps, "quadrature": quadrature, "nodes": NODES, "tolerance": TOLERANCE, "budget": False}
@@ -94,7 +94,7 @@ def lazy_reference(
     unit: TwoLayer,
     scaling: Scaling,
     *,
-    alphas: Sequence[float],
+    alphas: Iterable[float],
     depths: Sequence[int],
     steps: int,
     quadrature: AbstractQuadrature | None = None,
@@ -103,8 +103,9 @@ def lazy_reference(
 ) -> LazyReference:
     r"""Everything about the lazy limit that needs no network.
 
-    **Arguments:** `problem`, `unit`, `steps`: as for `mean_ode`; `scaling`: its learning rates; `alphas`: branch multipliers; `depths`: at which the depth error is
-    wanted; `quadrature`: default `Sobol(12, 4, symmetric=True)`; `depth_quadrature`: default `Sobol(8, 4, symmetric=True)`, enough because it cancels.
+    **Arguments:** `problem`, `unit`, `steps`: as for `mean_ode`; `scaling`: its learning rates; `alphas`: branch multipliers; `depths`: at which the depth
+    error is wanted; `quadrature`: default `Sobol(12, 4, symmetric=True)`; `depth_quadrature`: default `Sobol(8, 4, symmetric=True)`, enough because it
+    cancels.
 
     **Returns:** a `LazyReference`.
 
@@ -139,7 +140,7 @@ def lazy_sweep(
     unit: TwoLayer,
     scaling: Scaling,
     *,
-    alphas: Sequence[float],
+    alphas: Iterable[float],
     shapes: Sequence[tuple[int, int]],
     seeds: Sequence[int],
     steps: int,
@@ -150,8 +151,8 @@ def lazy_sweep(
 ) -> xr.Dataset:
     r"""Train networks at every shape and every alpha.
 
-    **Arguments:** `shapes`: pairs (depth, width); `seeds`: members for each shape (large networks need fewer); `key`: every cell has its own networks; the rest as for
-    `sweep`.
+    **Arguments:** `shapes`: pairs (depth, width); `seeds`: members for each shape (large networks need fewer); `key`: every cell has its own networks; the
+    rest as for `sweep`.
 
     **Returns:** a dataset over (shape, alpha, seed): `hidden`, `output` at the last step (NaN where a shape has fewer seeds), `diverged_at`, `done`.
 

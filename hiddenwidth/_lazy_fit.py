@@ -2,8 +2,8 @@ r"""The three terms of Theorem 2 measured apart, the best alpha, and what the ne
 
     error^2 = |A(alpha) + a(alpha)/L|^2 + b(alpha)^2 alpha^2 D/(LM)
 
-At fixed LM the first term falls with alpha and the last one rises: the error to the tangent ODE is least at an alpha* between, which grows as (LM/D)^(1/6) where A ~ 1/alpha^2 and as
-(LM/D)^(1/4) where A ~ 1/alpha.
+At fixed LM the first term falls with alpha and the last one rises: the error to the tangent ODE is least at an alpha* between, which grows as (LM/D)^(1/6)
+where A ~ 1/alpha^2 and as (LM/D)^(1/4) where A ~ 1/alpha.
 """
 
 import math
@@ -18,6 +18,7 @@ from ._claims import Claim, claim, table
 from ._depth_fit import fit_depth
 from ._law_fit import NORMAL_95, REJECT, Corrections, Grid, Law, LawFit, fit_law, variance_of_variance
 from ._lazy import LazyReference
+from ._lazy_optimum import WINDOW, optimum_claims, optimum_curve
 from ._rates import MIN_SEEDS
 from ._statistics import CellStatistics, cell_statistics, missing_cell, seed_counts
 
@@ -25,13 +26,13 @@ from ._statistics import CellStatistics, cell_statistics, missing_cell, seed_cou
 ASYMPTOTIC_FROM = 4.0
 #: Cells from which the powers of the fluctuation are fitted: 1/alpha and alpha^2 D/(LM) small enough to be expanded in.
 MIN_ALPHA, MAX_SPREAD = 2.0, 0.5
-#: The best alpha is read off a cubic through the points this many octaves around the predicted one.
-WINDOW = 1.5
 
-MAX_WIDTH = {"tangent": 0.1, "depth": 0.02, "exponent_alpha": 0.08, "exponent_depth": 0.08, "exponent_width": 0.08, "optimum.exponent": 0.08}
+MAX_WIDTH = {"tangent": 0.1, "depth": 0.02, "exponent_alpha": 0.08, "exponent_depth": 0.08, "exponent_width": 0.08}
 RANGE_RULE = (
-    f"fluctuation: cells with alpha >= {MIN_ALPHA:g}, alpha^2 D/(LM) <= {MAX_SPREAD:g} and no divergence; first orders in 1/alpha^p, alpha^2 D/(LM), 1/L free, second "
-    f"orders with priors of sizes 4, 1/4, 4; A(alpha): alpha >= {ASYMPTOTIC_FROM:g}; best alpha: cubic in log alpha within {WINDOW:g} octaves of the predicted one"
+    f"fluctuation: cells with alpha >= {MIN_ALPHA:g}, alpha^2 D/(LM) <= {MAX_SPREAD:g} and no divergence; first orders in 1/alpha^p, alpha^2 D/(LM), 1/L "
+    "free, second orders with priors of sizes 4, 1/4, 4; while chi-square rejects at 1 %, the cells with the largest corrections are dropped; "
+    f"A(alpha): alpha >= {ASYMPTOTIC_FROM:g}; "
+    f"best alpha: cubic in log alpha within {WINDOW:g} octaves of the predicted one"
 )
 
 
@@ -72,8 +73,8 @@ class Cells(NamedTuple):
 def fit_lazy(runs: xr.Dataset, reference: LazyReference, *, bootstrap: int = 1000, seed: int = 0) -> LazyFit:
     r"""Measure the three terms, the best alpha with its scaling, and the distances to the three candidates for a limit.
 
-    **Arguments:** `runs`: from `lazy_sweep`; `reference`: `lazy_reference` of the same problem and unit, for at least the alphas and depths of the runs; `bootstrap`, `seed`: of the
-    intervals.
+    **Arguments:** `runs`: from `lazy_sweep`; `reference`: `lazy_reference` of the same problem and unit, for at least the alphas and depths of the runs;
+    `bootstrap`, `seed`: of the intervals.
 
     **Returns:** a `LazyFit`.
 
@@ -87,7 +88,7 @@ def fit_lazy(runs: xr.Dataset, reference: LazyReference, *, bootstrap: int = 100
     rng = np.random.default_rng(seed)
     claims: list[Claim] = []
     goodness: dict[str, Any] = {}
-    frames = []
+    frames, curve = [], xr.Dataset()
     for name in ("hidden", "output"):
         claims += gap_claims(name, reference.alphas, getattr(reference, f"{name}_gap"), reference.order)
         claims += _depth_claims(name, reference)
@@ -99,7 +100,8 @@ def fit_lazy(runs: xr.Dataset, reference: LazyReference, *, bootstrap: int = 100
         if name == "hidden":
             curve = optimum_curve(reference, b2)
         if name == "hidden":
-            claims += _optimum_claims(name, runs, reference, cells, b2)
+            predicted2 = cells.floor2 + predicted_variance(runs, b2, float(runs.attrs["dim"]))
+            claims += optimum_claims(name, runs, cells.array("error2"), cells.draws("error2_draws"), predicted2)
             claims += _which_limit(name, runs, reference, cells)
     data: Any = xr.concat(frames, "observable")
     return LazyFit(claims, goodness, xr.merge([data, curve]))
@@ -119,12 +121,14 @@ def _check(runs: xr.Dataset, reference: LazyReference) -> None:
         raise ValueError(f"runs end at step {runs.attrs['steps']} and reference at {reference.tangent.steps}; expected the same number of steps.")
 
 
-def rms(x: np.ndarray, axes: tuple[int, ...] = (-2, -1)) -> np.ndarray:
+def rms(x: np.ndarray, axes: tuple[int, ...] = (-2, -1)) -> Any:
     """Root mean square over data and coordinates."""
     return np.sqrt(np.mean(x**2, axis=axes))
 
 
-def gap_claims(name: str, alphas: Float[np.ndarray, " alpha"], gap: Float[np.ndarray, "alpha replicate batch coordinate"], order: int, label: str = "") -> list[Claim]:
+def gap_claims(
+    name: str, alphas: Float[np.ndarray, " alpha"], gap: Float[np.ndarray, "alpha replicate batch coordinate"], order: int, label: str = ""
+) -> list[Claim]:
     """Exponent and constant of A(alpha), from the alphas at which it may be expanded."""
     asymptotic = alphas >= ASYMPTOTIC_FROM
     if asymptotic.sum() < 4:
@@ -207,7 +211,9 @@ def _fluctuation(name: str, runs: xr.Dataset, cells: Cells, order: int, rng: np.
     grid, alpha = _grid(runs)
     scale = float(runs.attrs["dim"]) if name == "hidden" else 1.0
     law = fluctuation_law(grid, alpha, order, scale)
-    fit: LawFit = fit_law(law, grid, cells.array("variance").ravel(), cells.draws("variance_draws").reshape(-1, len(alpha)), variance_of_variance(cells.statistics), rng)
+    fit: LawFit = fit_law(
+        law, grid, cells.array("variance").ravel(), cells.draws("variance_draws").reshape(-1, len(alpha)), variance_of_variance(cells.statistics), rng
+    )
     doubt = _doubt(fit.p_value, fit)
     source = "Theorem 2, alpha sqrt(D/(LM))"
     claims = [claim(f"{name}.fluctuation.constant", fit.constant.value, fit.constant.se, fit.constant.half_width, source=source, doubt=doubt)]
@@ -221,7 +227,14 @@ def _fluctuation(name: str, runs: xr.Dataset, cells: Cells, order: int, rng: np.
     good = np.isfinite(scaled) & (alpha**2 * grid.dim / grid.product <= MAX_SPREAD)
     degree = min(3, len(np.unique(alpha[good])) - 1)
     b2 = np.polynomial.Polynomial.fit(np.log(alpha[good]), np.log(scaled[good]), degree, w=np.sqrt(seeds[good])) if good.any() else None
-    goodness = {"chi2": fit.chi2, "dof": fit.dof, "p_value": fit.p_value, "p_value_free": fit.p_value_free, "cells_used": int(fit.used.sum()), "cells": len(alpha)}
+    goodness = {
+        "chi2": fit.chi2,
+        "dof": fit.dof,
+        "p_value": fit.p_value,
+        "p_value_free": fit.p_value_free,
+        "cells_used": int(fit.used.sum()),
+        "cells": len(alpha),
+    }
     return fit, b2, claims, {f"{name}.fluctuation": goodness}
 
 
@@ -237,75 +250,6 @@ def predicted_variance(runs: xr.Dataset, b2, scale: float) -> Float[np.ndarray, 
     if b2 is None:
         return np.full((runs.sizes["shape"], runs.sizes["alpha"]), np.nan)
     return (np.exp(b2(np.log(alpha))) * alpha**2 * scale / grid.product).reshape(runs.sizes["shape"], -1)
-
-
-def best_alpha(alphas: Float[np.ndarray, " alpha"], error2: Float[np.ndarray, "*draws alpha"], window: np.ndarray) -> Float[np.ndarray, "*draws"]:
-    """Minimum of a cubic through log error^2 over log alpha, on the points of the window."""
-    at = np.log(alphas[window])
-    logs = np.log(np.maximum(error2[..., window], 1e-300))
-    centre = at.mean()
-    powers = np.stack([(at - centre) ** q for q in range(4)], -1)
-    beta = np.linalg.lstsq(powers, logs.reshape(-1, len(at)).T, rcond=None)[0]
-    fine = np.linspace(at[0], at[-1], 801)
-    curve = np.stack([(fine - centre) ** q for q in range(4)], -1) @ beta
-    return np.exp(fine[np.argmin(curve, axis=0)]).reshape(logs.shape[:-1])
-
-
-def _optimum_claims(name: str, runs: xr.Dataset, reference: LazyReference, cells: Cells, b2) -> list[Claim]:
-    """alpha* of every shape beside the prediction from the three terms, and its scaling in LM/D."""
-    alphas = runs.alpha.values.astype(float)
-    product = (runs.depth * runs.width).values.astype(float)
-    predicted2 = cells.floor2 + predicted_variance(runs, b2, float(runs.attrs["dim"]))
-    measured2, draws = cells.array("error2"), cells.draws("error2_draws")
-    claims, found = [], []
-    for i in range(len(product)):
-        if not np.isfinite(predicted2[i]).all():
-            continue
-        rough = alphas[np.argmin(predicted2[i])]
-        window = np.abs(np.log2(alphas / rough)) <= WINDOW + 1e-9
-        if window.sum() < 5 or not np.isfinite(measured2[i, window]).all():
-            continue
-        value, theory = float(best_alpha(alphas, measured2[i], window)), float(best_alpha(alphas, predicted2[i], window))
-        logs = np.log(best_alpha(alphas, draws[:, i], window))
-        half = NORMAL_95 * value * float(logs.std(ddof=1))
-        lowest = int(np.nanargmin(measured2[i]))
-        doubt = "" if 0 < lowest < len(alphas) - 1 else "the least error is at the end of the range of alpha"
-        label = f"{name}.optimum.alpha[L={int(runs.depth[i])}, M={int(runs.width[i])}]"
-        claims.append(
-            claim(label, value, half / NORMAL_95, half, theory=theory, max_width=0.3 * theory, doubt=doubt, source="Theorem 2, alpha* predicted from the three terms")
-        )
-        found.append((math.log(product[i] / runs.attrs["dim"]), math.log(value), float(logs.std(ddof=1)), math.log(theory)))
-    if len({x[0] for x in found}) >= 2:
-        at, value, se, theory = np.array(found).T
-        centred = at - np.average(at, weights=se**-2)
-        weights = se**-2 * centred / np.sum(se**-2 * centred**2)
-        error = float(np.sqrt(np.sum((weights * se) ** 2)))
-        claims.append(
-            claim(
-                f"{name}.optimum.exponent", float(weights @ value), error, NORMAL_95 * error, theory=float(weights @ theory), max_width=MAX_WIDTH["optimum.exponent"],
-                source="Theorem 2, local exponent of alpha* in LM/D over these shapes",
-            )
-        )  # fmt: skip
-    return claims
-
-
-#: LM/D at which the predicted best alpha is listed: from small networks to the asymptotic regime.
-PREDICTED_AT = np.geomspace(1e2, 1e14, 49)
-
-
-def optimum_curve(reference: LazyReference, b2) -> xr.Dataset:
-    """alpha* predicted from A(alpha) and b(alpha) at infinite depth, and its local exponent, far beyond the networks that can be trained."""
-    gap = rms(reference.hidden_gap).mean(1)
-    first, last = reference.alphas[0], reference.alphas[-1]
-    fine = np.geomspace(first, 1e4, 40001)
-    inside = np.exp(np.interp(np.log(fine), np.log(reference.alphas), np.log(gap)))
-    error_a = np.where(fine <= last, inside, gap[-1] * (last / fine) ** reference.order)
-    spread = np.exp(b2(np.clip(np.log(fine), *b2.domain))) * fine**2 if b2 is not None else np.full_like(fine, np.nan)
-    best = np.array([fine[np.argmin(error_a**2 + spread / x)] for x in PREDICTED_AT]) if b2 is not None else np.full(len(PREDICTED_AT), np.nan)
-    local = np.gradient(np.log(best), np.log(PREDICTED_AT))
-    asymptotic = 1.0 / (2 * reference.order + 2)
-    names = {"predicted_optimum": best, "predicted_exponent": local, "asymptotic_exponent": np.full_like(local, asymptotic)}
-    return xr.Dataset({k: (("product_over_dim",), v) for k, v in names.items()}, coords={"product_over_dim": PREDICTED_AT})
 
 
 def _which_limit(name: str, runs: xr.Dataset, reference: LazyReference, cells: Cells) -> list[Claim]:

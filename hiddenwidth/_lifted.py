@@ -1,9 +1,9 @@
 r"""Networks of any shape (L, M, D) against the one Mean ODE at D = infinity, every member with embeddings of its own.
 
-Let the columns of E (D x r) be what [W_E, W_U] has instead of an orthonormal basis: h_0 = E a_0 and W_U = E W, where a_0 and W are the start and the
-readout at D = infinity. Gaussian embeddings have independent standard normal entries in E. Orthogonal ones, E^T E = D I, leave the limit as it is at D = infinity; as the
-law of the units does not change under rotations, E = sqrt(D) (e_1 ... e_r) stands for all of them. The limit is lifted by the same columns, and a member's
-deviation is
+Let the columns of E (D x r) be what [W_E, W_U] has instead of an orthonormal basis: h_0 = E a_0 and W_U = E W, where a_0 and W are the start and the readout
+at D = infinity. Gaussian embeddings have independent standard normal entries in E. Orthogonal ones, E^T E = D I, leave the limit as it is at D = infinity; as
+the law of the units does not change under rotations, E = sqrt(D) (e_1 ... e_r) stands for all of them. The limit is lifted by the same columns, and a
+member's deviation is
 
     x = h_L - E a(1),      gap = E^T x / D   (the coordinates of x in the span of the data when E^T E = D I),      square = |x|^2 / D.
 """

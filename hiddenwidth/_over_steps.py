@@ -44,13 +44,19 @@ def dataset_over_steps(claims: Mapping[int, list[Claim]], reach: Horizon) -> xr.
     found = {(k, c.name): c for k in steps for c in claims[k]}
 
     def rows(of) -> Float[np.ndarray, "claim step"]:
-        return np.array([[of(found[k, n]) if (k, n) in found else np.nan for k in steps] for n in names])
+        return np.array([[float(of(found[k, n])) if (k, n) in found else np.nan for k in steps] for n in names])
 
     def verdict(c: Claim) -> int:
         return VERDICTS.index(c.verdict)
 
     codes = np.where(np.asarray(steps)[None] > reach.step, 3.0, rows(verdict))
-    columns = {"value": rows(lambda c: c.value), "se": rows(lambda c: c.se), "low": rows(lambda c: c.ci95[0]), "high": rows(lambda c: c.ci95[1]), "verdict": codes}
+    columns = {
+        "value": rows(lambda c: c.value),
+        "se": rows(lambda c: c.se),
+        "low": rows(lambda c: c.ci95[0]),
+        "high": rows(lambda c: c.ci95[1]),
+        "verdict": codes,
+    }
     return xr.Dataset({k: (("claim", "step"), v) for k, v in columns.items()}, coords={"claim": names, "step": steps})
 
 
@@ -63,9 +69,11 @@ def growth(data: xr.Dataset, name: str, last: int) -> Growth | None:
     k, logs = at.step.values[good].astype(float), np.log(at.value.values[good])
 
     def line(x):
-        fit = stats.linregress(x, logs)
-        rest = logs - fit.intercept - fit.slope * x
-        return float(fit.slope), float(fit.stderr) * float(stats.t.ppf(0.975, len(x) - 2)), float(np.sqrt(np.mean(rest**2)))
+        centred = x - x.mean()
+        slope = float(centred @ logs / (centred @ centred))
+        rest = logs - logs.mean() - slope * centred
+        se = math.sqrt(rest @ rest / (len(x) - 2) / (centred @ centred))
+        return slope, se * float(stats.t.ppf(0.975, len(x) - 2)), float(np.sqrt(np.mean(rest**2)))
 
     power, exponential = line(np.log(k)), line(k)
     if power[2] <= exponential[2]:

@@ -57,7 +57,9 @@ def _points(axis, one: xr.Dataset, name: str, label: str, colour: str, reach: fl
     for mask, face in ((good & inside, colour), (good & ~inside, "none")):
         value = at.value.values[mask]
         bars = [value - at.low.values[mask], at.high.values[mask] - value]
-        axis.errorbar(at.step.values[mask] + shift, value, bars, fmt="o", ms=4, mfc=face, color=colour, capsize=2, lw=1, label=label if face == colour else None)
+        axis.errorbar(
+            at.step.values[mask] + shift, value, bars, fmt="o", ms=4, mfc=face, color=colour, capsize=2, lw=1, label=label if face == colour else None
+        )
 
 
 def _constants_panel(axis, one: xr.Dataset, reach: float) -> None:

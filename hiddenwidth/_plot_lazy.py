@@ -51,7 +51,13 @@ def _gap_panel(axis, data: xr.Dataset, one: xr.Dataset, largest: int) -> None:
         other = data["contrast_gap"].values.mean(-1)
         axis.plot(data.contrast_alpha, other, "^-", ms=4, color="C2", label=f"the same, {data.attrs['contrast']}")
         power = int(data.attrs["contrast_order"])
-        axis.plot(data.contrast_alpha, other[-1] * (data.contrast_alpha.values[-1] / data.contrast_alpha.values) ** power, "--", color="grey", label=rf"$1/\alpha^{power}$" if power > 1 else r"$1/\alpha$")
+        axis.plot(
+            data.contrast_alpha,
+            other[-1] * (data.contrast_alpha.values[-1] / data.contrast_alpha.values) ** power,
+            "--",
+            color="grey",
+            label=rf"$1/\alpha^{power}$" if power > 1 else r"$1/\alpha$",
+        )
     axis.plot(alpha, line, "s-", ms=4, color="C3", label=r"Mean ODE($\alpha$) to linearised network")
     shape = one.isel(shape=largest)
     ok = np.isfinite(shape.error2.values)

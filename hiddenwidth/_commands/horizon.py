@@ -15,7 +15,7 @@ from .. import _record, plot
 from .._claims import Claim, claim, doubted, table
 from .._dimension_fit import MAX_WIDTH as DIMENSION_WIDTH, fit_limit
 from .._ensemble import group_size
-from .._limit.dimension import dimension_error
+from .._limit.dimension import DimensionError, dimension_error
 from .._limit.infinite_width import depth_errors
 from .._limit.integrate import DivergedError
 from .._limit.mean_ode import mean_ode
@@ -33,9 +33,10 @@ from ._outcome import Outcome, all_diverged
 
 
 class Measured(NamedTuple):
-    """Everything about one learning rate."""
+    """Everything about one learning rate; `flat` is the horizon at D = infinity."""
 
     reach: Horizon
+    flat: Horizon
     by_step: dict[int, list[Claim]]
     data: xr.Dataset
     diverged: int
@@ -79,37 +80,48 @@ def run(config: HorizonConfig) -> Outcome:
 
 
 def _measure(config: HorizonConfig, sizes: Sizes, problem: Problem, unit: TwoLayer, scaling: Scaling) -> Measured:
-    key, shown = jax.random.key(config.seed), {"progress": config.progress}
-    limit = mean_ode(problem, unit, scaling, steps=config.steps, quadrature=Sobol(sizes.log2_points, 4), tolerance=1e-7 if unit.smooth else None, budget=False, **shown)
-    reach = horizon(limit)
+    key, progress = jax.random.key(config.seed), config.progress
+    infinite, tolerance = problem.with_dim(math.inf), 1e-7 if unit.smooth else None
+    limit, flat_limit = (
+        mean_ode(p, unit, scaling, steps=config.steps, quadrature=rule, tolerance=tolerance, budget=False, progress=progress)
+        for p, rule in ((problem, Sobol(sizes.log2_points, 4)), (infinite, Sobol(9, 2)))
+    )
+    reach, flat = horizon(limit), horizon(flat_limit)
     stable = stability(problem, unit, scaling, steps=config.steps, key=jax.random.fold_in(key, 3))
-    at = tuple(sorted({k for k in (*RECORDED, config.steps, reach.step) if 1 <= k <= config.steps}))
+    at = tuple(sorted({k for k in (*RECORDED, config.steps, reach.step, flat.step) if 1 <= k <= config.steps}))
     runs = sweep(
         problem, unit, scaling, depths=sizes.depths, widths=sizes.widths, seeds=sizes.seeds, steps=config.steps, hidden_steps=at, dtype=jnp.dtype(config.dtype),
-        memory=config.memory, key=jax.random.fold_in(key, 1), **shown,
+        memory=config.memory, progress=progress, key=jax.random.fold_in(key, 1),
     )  # fmt: skip
     everyone = all_diverged(runs)
     if everyone:
         raise DivergedError(f"{everyone} learning_rate= is too large.")
-    # Not coarser than the reference: the unstable direction is excited by quadrature errors, common to both sides of the depth error.
-    depth = depth_errors(problem, unit, scaling, depths=(*sizes.depths, *sizes.reference_depths), at=at, quadrature=Sobol(9, 4, symmetric=True), **shown)
+    depth = depth_errors(
+        problem,
+        unit,
+        scaling,
+        depths=(*sizes.depths, *sizes.reference_depths),
+        at=at,
+        quadrature=Sobol(7, 4, symmetric=True),
+        tolerance=tolerance,
+        progress=progress,
+    )
     by_step = claims_over_steps(runs, limit, depth, reach)
-    _add_dimension_law(config, sizes, problem, unit, scaling, at, reach, by_step)
+    error = dimension_error(infinite, unit, scaling, dims=sizes.dims, steps=config.steps, draws=sizes.draws, progress=progress)
+    _add_dimension_law(error, at, flat, by_step, np.random.default_rng(config.seed))
     data = dataset_over_steps(by_step, reach).merge(stable.rename({"step": "every_step"}))
-    data["horizon"], data["overshoots_from"] = reach.step, reach.overshoots_from
-    return Measured(reach, by_step, data, int((runs.diverged_at >= 0).sum()))
+    data["horizon"], data["flat_horizon"], data["overshoots_from"] = reach.step, flat.step, reach.overshoots_from
+    return Measured(reach, flat, by_step, data, int((runs.diverged_at >= 0).sum()))
 
 
-def _add_dimension_law(config: HorizonConfig, sizes: Sizes, problem, unit: TwoLayer, scaling, at: tuple[int, ...], reach: Horizon, by_step) -> None:
-    """1/sqrt(D) of Mean ODE(D) against Mean ODE(infinity), fitted at every step."""
-    error = dimension_error(problem.with_dim(math.inf), unit, scaling, dims=sizes.dims, steps=config.steps, draws=sizes.draws, progress=config.progress)
-    rng = np.random.default_rng(config.seed)
+def _add_dimension_law(error: DimensionError, at: tuple[int, ...], reach: Horizon, by_step: dict[int, list[Claim]], rng: np.random.Generator) -> None:
+    """1/sqrt(D) of Mean ODE(D) against Mean ODE(infinity), fitted at every step, claimed up to the horizon at D = infinity."""
+    source = "large D, 1/sqrt(D)"
     for name in OBSERVABLES:
         squares = getattr(error, name)
         for k in at:
             fit = fit_limit(np.asarray(error.dims, float), squares[:, :, k], error.reduced, 400, rng)[0]
             exponent, constant = fit.exponents["exponent"], fit.constant
-            source = "large D, 1/sqrt(D)"
             found = [
                 claim(f"{name}.limit.constant", constant.value, constant.se, constant.half_width, source=source),
                 claim(
@@ -117,7 +129,7 @@ def _add_dimension_law(config: HorizonConfig, sizes: Sizes, problem, unit: TwoLa
                     theory=-0.5, max_width=DIMENSION_WIDTH[f"{name}.limit.exponent"], source=source,
                 ),
             ]  # fmt: skip
-            by_step[k] += [doubted(c, f"step {k} is beyond the {reach}") for c in found] if k > reach.step else found
+            by_step[k] += [doubted(c, f"step {k} is beyond the {reach}, D = infinity") for c in found] if k > reach.step else found
 
 
 def _claims(found: dict[float, Measured]) -> list[Claim]:
@@ -129,6 +141,15 @@ def _claims(found: dict[float, Measured]) -> list[Claim]:
             claims += [c._replace(name=f"{label}.{c.name}[k={k}]") for c in some]
         claims += growth_claims(label, m.data, m.reach.step)
     return claims
+
+
+def _at_horizons(m: Measured) -> list[tuple[int, Claim]]:
+    """The exponents at the last step at which each is claimed."""
+    found = []
+    for limit_law, reach in ((False, m.reach), (True, m.flat)):
+        last = max((k for k in m.by_step if k <= reach.step), default=0)
+        found += [(last, c) for c in m.by_step.get(last, []) if "exponent" in c.name and (".limit." in c.name) == limit_law]
+    return found
 
 
 def draw(out: Path) -> None:
@@ -148,15 +169,14 @@ def draw(out: Path) -> None:
 def _report(config: HorizonConfig, found: dict[float, Measured], claims: list[Claim], wall: float) -> str:
     lines = [f"{config.problem}: D={config.dim}, {config.steps} steps"]
     for rate, m in found.items():
-        last = max(k for k in m.by_step if k <= m.reach.step)
-        lines += ["", f"eta = {rate:g}: {m.reach}"]
-        exponents = [c for c in m.by_step[last] if "exponent" in c.name]
-        lines += ["", table([c._replace(name=f"{c.name}[k={last}]") for c in exponents]), ""]
-        usable = [k for k in m.by_step if k <= m.reach.step]
-        for c in exponents:
-            verdicts = [next(x.verdict for x in m.by_step[k] if x.name == c.name) for k in usable]
+        last = max((k for k in m.by_step if k <= m.reach.step), default=min(m.by_step))
+        lines += ["", f"eta = {rate:g}: {m.reach}", f"           at D = infinity: {m.flat}"]
+        exponents = _at_horizons(m)
+        lines += ["", table([c._replace(name=f"{c.name}[k={k}]") for k, c in exponents]), ""]
+        for end, c in exponents:
+            verdicts = [next(x.verdict for x in m.by_step[k] if x.name == c.name) for k in m.by_step if k <= end]
             counts = ", ".join(f"{v} at {verdicts.count(v)}" for v in ("holds", "fails", "undetermined") if v in verdicts)
-            lines.append(f"{c.name:36} over the {len(usable)} recorded steps up to the horizon: {counts}")
+            lines.append(f"{c.name:36} over the {len(verdicts)} recorded steps up to the horizon: {counts}")
         beyond = [k for k in m.by_step if k > m.reach.step]
         if beyond:
             lines += ["", "beyond the horizon, where nothing is claimed:"]

@@ -69,8 +69,8 @@ def run(config: LazyConfig) -> Outcome:
         i, j = (int(x) for x in np.argwhere(lost.values)[0])
         return Outcome(
             1,
-            f"Every member diverged in {int(lost.sum())} of {lost.size} cells, the first being shape {sizes.shapes[i]} at alpha={float(runs.alpha[j]):g}. The networks are kept "
-            f"in {config.out}/lazy.nc. Lower --learning-rate or --alphas.",
+            f"Every member diverged in {int(lost.sum())} of {lost.size} cells, the first being shape {sizes.shapes[i]} at alpha={float(runs.alpha[j]):g}. "
+            f"The networks are kept in {config.out}/lazy.nc. Lower --learning-rate or --alphas.",
         )
     fit = fit_lazy(runs, reference)
     claims = fit.claims + contrast
@@ -117,7 +117,8 @@ def _report(config: LazyConfig, sizes: Sizes, reference: LazyReference, fit: Laz
     largest = data.isel(shape=int(np.argmax((data.depth * data.width).values)))
     lines = [
         f"{config.problem}: n={len(reference.tangent.problem.inputs)} D={config.dim} steps={config.steps} shapes={','.join(sizes.shapes)}",
-        f"tangent ODE: loss {reference.tangent.loss(0):.4f} -> {reference.tangent.loss():.4f}; A(alpha) falls as 1/alpha^{reference.order} by the symmetry of the law",
+        f"tangent ODE: loss {reference.tangent.loss(0):.4f} -> {reference.tangent.loss():.4f}",
+        f"A(alpha) falls as 1/alpha^{reference.order} by the symmetry of the law",
         "",
         table(claims),
         "",

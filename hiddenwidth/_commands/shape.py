@@ -100,9 +100,7 @@ def _finish(config: ShapeConfig, measurement, laws: dict[str, ShapeLaw], limit: 
     return Outcome(0, "\n".join(lines))
 
 
-def _write(
-    config: ShapeConfig, data: xr.Dataset, claims, best: BestShape, limit: Limit, steps: int, found: list[Rival], diverged: int, start: float, **extra
-):
+def _write(config: ShapeConfig, data: xr.Dataset, claims, best: BestShape, limit: Limit, steps: int, found: list[Rival], diverged: int, start: float, **extra):
     reference = {"standard_error": {"hidden": limit.hidden_error(steps), "output": limit.output_error(steps)}, "steps_before_horizon": steps}
     _record.write(
         config.out, "shape", data, claims, reference=reference, diverged=diverged, config=dataclasses.asdict(config), dtype=config.dtype,

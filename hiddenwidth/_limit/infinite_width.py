@@ -180,9 +180,7 @@ def depth_errors(
     )  # fmt: skip
     hidden, output = {k: [] for k in at}, {k: [] for k in at}
     for depth in tqdm(depths, desc="infinite width", unit="depth", disable=not progress, leave=False):
-        net = infinite_width(
-            problem, unit, scaling, depth=depth, steps=steps, quadrature=quadrature, coordinates=coordinates, centre=centre, hidden_steps=at
-        )
+        net = infinite_width(problem, unit, scaling, depth=depth, steps=steps, quadrature=quadrature, coordinates=coordinates, centre=centre, hidden_steps=at)
         for i, k in enumerate(net.hidden_steps):
             hidden[k].append(net.where.to_ambient(net.hidden_replicates[:, i]) - limit.hidden_replicates(k))
             output[k].append(net.output_replicates[:, k] - limit.output_replicates(k))

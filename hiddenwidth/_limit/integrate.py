@@ -124,7 +124,7 @@ def forward_backward(
     tolerance: Float[Array, ""],
     first_step: Float[Array, ""],
 ) -> tuple[Float[Array, "node batch dim"], Float[Array, "node batch dim"]]:
-    """dh/ds = field(s, h) from the embedded data, then db/ds = adjoint_field(s, h(s), b) from the loss, both at the points `at`; NaN when the solver runs out."""
+    """dh/ds = field(s, h) from the embedded data, then db/ds = adjoint_field(s, h(s), b) from the loss; both at `at`, NaN when steps run out."""
     control = diffrax.PIDController(rtol=tolerance, atol=tolerance)
     solver = diffrax.Dopri8()
     up = diffrax.diffeqsolve(

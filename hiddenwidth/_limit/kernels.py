@@ -4,11 +4,11 @@ For jointly Gaussian (x, y) with mean 0, variances q11, q22 and covariance q12, 
 
     m_pq = E sigma^(p)(x) sigma^(q)(y),      dm_pq/dq12 = m_{p+1,q+1},      dm_pq/dq11 = m_{p+2,q} / 2          (Price)
 
-so the kernels kappa_0 = m_00, kappa_1 = m_11 and their gradients in the first argument need m_00, m_11, m_20, m_22, m_31 alone. Closed forms exist for erf (arcsine),
-relu (arc-cosine), linear and polynomial activations; for everything else the integral over
-the plane is split by Mehler's formula into integrals over the line, E sigma(x) tau(y) = sum_n a_n b_n c^n with c the correlation and a_n, b_n Hermite coefficients. They are
-computed by the trapezoidal rule, which converges geometrically for analytic integrands that decay like a Gaussian (poles of tanh included, at which Gauss-Hermite
-stalls), once a state instead of once a pair.
+so the kernels kappa_0 = m_00, kappa_1 = m_11 and their gradients in the first argument need m_00, m_11, m_20, m_22, m_31 alone. Closed forms exist for erf
+(arcsine), relu (arc-cosine), linear and polynomial activations; for everything else the integral over the plane is split by Mehler's formula into integrals
+over the line, E sigma(x) tau(y) = sum_n a_n b_n c^n with c the correlation and a_n, b_n Hermite coefficients. They are computed by the trapezoidal rule,
+which converges geometrically for analytic integrands that decay like a Gaussian (poles of tanh included, at which Gauss-Hermite stalls), once a state instead
+of once a pair.
 """
 
 import math
@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 from .._activation import Polynomial
 from .._two_layer import TwoLayer
 
-Pairs = Float[Array, "*pairs"]
+Pairs = Float[Array, "*#pairs"]
 
 #: The line is cut where e^(-t^2/4), which bounds weight times Hermite polynomial, has fallen below 1e-12.
 CUT = 10.6
@@ -127,8 +127,9 @@ def _isserlis(p: int, q: int, q11: Pairs, q22: Pairs, q12: Pairs) -> Pairs:
 def _mehler(sigma, terms: int, q11: Pairs, q22: Pairs, q12: Pairs) -> Moments:
     """m_pq = sum_n a_n^p(q11) a_n^q(q22) c^n with the correlation c and the Hermite coefficients a_n^p(q) = E sigma^(p)(sqrt(q) t) h_n(t)."""
     points, hermite = _weighted_hermite(terms)
-    first = [_derivative @ hermite for _derivative in _derivatives(sigma, jnp.sqrt(q11)[..., None] * points, 3)]
-    second = [_derivative @ hermite for _derivative in _derivatives(sigma, jnp.sqrt(q22)[..., None] * points, 2)]
+    points = jnp.asarray(points).reshape((1,) * q12.ndim + (-1,))
+    first = [derivative @ hermite for derivative in _derivatives(sigma, jnp.sqrt(q11)[..., None] * points, 3)]
+    second = [derivative @ hermite for derivative in _derivatives(sigma, jnp.sqrt(q22)[..., None] * points, 2)]
     product = q11 * q22
     correlation = jnp.where(product > 0, q12 / jnp.sqrt(jnp.where(product > 0, product, 1.0)), 0.0)
 

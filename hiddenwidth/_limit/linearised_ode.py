@@ -17,6 +17,7 @@ from .._choices import positive_int
 from .._problem import Problem
 from .._scaling import Scaling
 from .._two_layer import TwoLayer
+from .._unit import AbstractUnit
 from . import chebyshev
 from .kernels import moments_of
 from .reduction import span
@@ -24,7 +25,7 @@ from .solution import Limit
 from .tangent_ode import TERMS
 
 
-def linearised_ode(problem: Problem, unit: TwoLayer, scaling: Scaling, *, steps: int, nodes: int = 3) -> Limit:
+def linearised_ode(problem: Problem, unit: AbstractUnit, scaling: Scaling, *, steps: int, nodes: int = 3) -> Limit:
     r"""Train the linearisation of the infinitely large network around its initialisation, in closed form.
 
     $$h_k(s) = h_0 - s \sum_{i<k} \sum_{x'} K(h_0, h_0(x'))\, b_i(x')$$

@@ -76,9 +76,9 @@ def span(problem: Problem, unit: TwoLayer, scaling: Scaling, width: float = 1.0)
 def _span(problem: Problem):
     """(a_0, W_U in coordinates, Q): the polar coordinates of [W_E, W_U], which tend to those of D infinite as D grows; there Q is None.
 
-    Let K hold orthonormal rows that span the inputs and C = [W_E K^T sqrt(d_in), W_U / sqrt(d_out)] / sqrt D, whose Gram matrix tends to the identity. With the polar
-    decomposition C = (Q / sqrt D) P the coordinates are those of D infinite times P = (C^T C)^(1/2): one quadrature serves every D, and its error cancels
-    in differences between them.
+    Let K hold orthonormal rows that span the inputs and C = [W_E K^T sqrt(d_in), W_U / sqrt(d_out)] / sqrt D, whose Gram matrix tends to the identity. With
+    the polar decomposition C = (Q / sqrt D) P the coordinates are those of D infinite times P = (C^T C)^(1/2): one quadrature serves every D, and its error
+    cancels in differences between them.
     """
     d_in, d_out = problem.inputs.shape[1], problem.targets.shape[1]
     _, singular, right = np.linalg.svd(problem.inputs, full_matrices=False)

@@ -1,16 +1,17 @@
 r"""How long gradient descent on a limit stays stable, and why it stops.
 
-The theorems fix the number of steps k; the limit itself is a dynamical system in k that may lose its stability. What is measured, J = I - eta Hessian being the Jacobian of a step:
+The theorems fix the number of steps k; the limit itself is a dynamical system in k that may lose its stability. What is measured, J = I - eta Hessian being
+the Jacobian of a step:
 
-- **sharpness**: the largest eigenvalue S_k of the Hessian of the loss in the geometry of the step, z <- z - eta grad. Where eta S_k > 2 a step overshoots along that
-  direction and multiplies a deviation by eta S_k - 1 > 1.
+- **sharpness**: the largest eigenvalue S_k of the Hessian of the loss in the geometry of the step, z <- z - eta grad. Where eta S_k > 2 a step overshoots
+  along that direction and multiplies a deviation by eta S_k - 1 > 1.
 - **gain**: the product of eta S_i - 1 over the steps since then, G_{k+1} = max(1, G_k |eta S_k - 1|): how much the unstable deviation has grown.
 - **amplification**: |J_{k-1} ... J_0 d| / |d|, what has become of a perturbation of the initial parameters, in root mean square over random directions d.
-- **horizon**: the last step at which the gain is at most ten and the loss of the limit has not risen. Beyond it the constants of the error laws explode, then two trajectories that
-  agreed to 1e-3 have nothing in common, and an exponent fitted there is an exponent of nothing.
+- **horizon**: the last step at which the gain is at most ten and the loss of the limit has not risen. Beyond it the constants of the error laws explode, then
+  two trajectories that agreed to 1e-3 have nothing in common, and an exponent fitted there is an exponent of nothing.
 
-The loss of the limit alone is a poor witness: the unstable direction may be orthogonal to everything by a symmetry of the data, so that only rounding or quadrature errors excite
-it, and the loss rises late; networks, whose fluctuations excite it at once, leave earlier.
+The loss of the limit alone is a poor witness: the unstable direction may be orthogonal to everything by a symmetry of the data, so that only rounding or
+quadrature errors excite it, and the loss rises late; networks, whose fluctuations excite it at once, leave earlier.
 
 All of it is taken on the infinitely wide network of finite depth (Euler steps of the limit), by Hessian-vector products; the Hessian itself never exists.
 """
@@ -49,7 +50,10 @@ POWER_ITERATIONS = 12
 
 
 class Horizon(NamedTuple):
-    """The last step at which error laws are claimed, `step`, of a limit known to step `last`; why it ends there, and the first step with eta S > 2 (-1: none)."""
+    """`step` is the last at which error laws are claimed, of a limit known to step `last`; `cause` says why it ends there (empty: it does not).
+
+    `overshoots_from`: the first step with eta S > 2 (-1: none).
+    """
 
     step: int
     last: int
@@ -104,10 +108,11 @@ def stability(
 ) -> xr.Dataset:
     r"""Loss, sharpness, gain and amplification of perturbations at every gradient step.
 
-    **Arguments:** `problem`, `unit`, `scaling`, `coordinates`: as for `mean_ode`; `depth`: Euler steps in depth-time; `quadrature`: particles (default: 2^8 symmetric Sobol points, enough
-    for eigenvalues to a per cent); `directions`: random directions d; `key`: draws them.
+    **Arguments:** `problem`, `unit`, `scaling`, `coordinates`: as for `mean_ode`; `depth`: Euler steps in depth-time; `quadrature`: particles (default: 2^8
+    symmetric Sobol points, enough for eigenvalues to a per cent); `directions`: random directions d; `key`: draws them.
 
-    **Returns:** a dataset over `step`: `loss`, `sharpness` (eta S_k: above 2 the step overshoots), `gain`, `amplification` (rms over directions) and its standard error.
+    **Returns:** a dataset over `step`: `loss`, `sharpness` (eta S_k: above 2 the step overshoots), `gain`, `amplification` (rms over directions) and its
+    standard error.
 
     **Raises:** `ValueError` when training blows up.
 

@@ -111,14 +111,15 @@ def _refuse_bias(where: Coordinates, quadrature: AbstractQuadrature) -> None:
     with jax.enable_x64(True):
         start = jnp.asarray(where.space.start, jnp.float64)
         h = jnp.concatenate([start, 2 * start, -start])
-        means, sizes = [], []
+        means, sizes, points = [], [], 1
         for i in range(quadrature.replicates):
             z, weights = jax.tree.map(jnp.asarray, standard_points(where, quadrature, i))
             means.append(np.asarray(where.unit.block(h, z, weights)[0]))
+            points = len(weights)
             phi = jax.vmap(where.unit, in_axes=(None, 0))(h[0], z)
             sizes.append(float(jnp.sqrt(jnp.mean(phi**2))))
     mean, size = np.mean(means, axis=0), float(np.mean(sizes))
-    spread = np.std(means, axis=0, ddof=1) if len(means) > 1 else np.full_like(mean, size / math.sqrt(len(weights)))
+    spread = np.std(means, axis=0, ddof=1) if len(means) > 1 else np.full_like(mean, size / math.sqrt(points))
     noise = float(np.sqrt(np.mean(spread**2) / len(means)))
     bias = float(np.sqrt(np.mean(mean**2)))
     if bias > max(CENTRED_SE * noise, CENTRED_SHARE * size):
@@ -176,12 +177,12 @@ def _integrate(
     assert isinstance(where.unit, TwoLayer)
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
         space, traced = where.space.astype(jnp.float64), scaling.traced(jnp.float64)
-        numbers = [jnp.asarray(x, jnp.float64) for x in (*where.std, tolerance, first_step)]
+        rho_u, rho_v, tol, first = (jnp.asarray(x, jnp.float64) for x in (*where.std, tolerance, first_step))
         shape = (nodes, *where.space.start.shape)
         hidden, adjoint = np.zeros((steps + 1, *shape)), np.zeros((steps + 1, *shape))
         for k in range(steps + 1):
             past = _Past(jnp.asarray(hidden[:steps]), jnp.asarray(adjoint[:steps]))  # steps to come are zeros: one shape, compiled once
-            h, b = _solve(where.unit, terms, traced, *numbers[:2], past, space, *numbers[2:])
+            h, b = _solve(where.unit, terms, traced, rho_u, rho_v, past, space, tol, first)
             hidden[k], adjoint[k] = np.asarray(h), np.asarray(b)
             if not np.all(np.isfinite(hidden[k])):
                 _give_up(k, np.abs(adjoint[:k]).max(initial=0.0), tolerance)

@@ -1,0 +1,117 @@
+"""Sharpness against a dense Jacobian, the horizon of a limit that loses its stability, and that nothing is claimed across it."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray as xr
+
+import hiddenwidth as hw
+from hiddenwidth._claims import claim
+from hiddenwidth._limit.integrate import standard_points
+from hiddenwidth._limit.reduction import reduced
+from hiddenwidth._limit.stability import GAIN
+from hiddenwidth._over_steps import claims_over_steps, dataset_over_steps, growth
+from hiddenwidth._train import backward, forward
+
+TANH = hw.TwoLayer("tanh")
+
+
+def test_sharpness_and_amplification_against_a_dense_jacobian():
+    """All entries of the Jacobian of a step, eigenvalues and products by numpy."""
+    problem = hw.problems.sine(4, dim=math.inf)
+    scaling, rule, depth, steps = hw.mlu(0.8), hw.Sobol(3, 1, symmetric=True), 2, 3
+    seen = hw.stability(problem, TANH, scaling, steps=steps, depth=depth, quadrature=rule, directions=400, key=jax.random.key(0))
+    where = reduced(problem, TANH, scaling)
+    with jax.enable_x64(True):
+        z, weights = jax.tree.map(jnp.asarray, standard_points(where, rule, 0))
+        z = jax.tree.map(lambda x: jnp.broadcast_to(x, (depth, *x.shape)), z)
+        flat, unravel = jax.flatten_util.ravel_pytree(z)
+        space = where.space.astype(jnp.float64)
+
+        def step(flat):
+            now, saved = forward(TANH_HERE, scaling, unravel(flat), weights, space)
+            return jax.flatten_util.ravel_pytree(backward(TANH_HERE, scaling, unravel(flat), weights, space, now, saved)[0])[0]
+
+        TANH_HERE = where.unit
+        product = np.eye(len(flat))
+        for k in range(steps + 1):
+            jacobian = np.asarray(jax.jacfwd(step)(flat))
+            eigenvalues = np.linalg.eigvals(np.eye(len(flat)) - jacobian)
+            assert np.abs(eigenvalues.imag).max() < 1e-9  # a Hessian in the geometry of the step
+            top = eigenvalues.real[np.argmax(np.abs(eigenvalues))]
+            assert seen.sharpness.values[k] == pytest.approx(top, rel=2e-3)
+            expected = math.sqrt(np.sum(product**2) / len(flat))  # rms over random directions
+            assert abs(seen.amplification.values[k] - expected) < 5 * seen.amplification_se.values[k] + 1e-12
+            product = jacobian @ product
+            flat = step(flat)
+
+
+@pytest.fixture(scope="module")
+def limits():
+    problem = hw.problems.sine(8, dim=math.inf)
+    return {eta: hw.mean_ode(problem, TANH, hw.mlu(eta), steps=64, quadrature=hw.Sobol(8, 2), budget=False) for eta in (0.5, 1.0)}
+
+
+def test_horizon_of_the_sine_problem(limits):
+    """At eta = 1 stability is lost at about step 41 to 48, at eta = 0.5 not within 64 steps; the sharpness crosses 2/eta before."""
+    stable, unstable = (hw.horizon(limits[eta]) for eta in (0.5, 1.0))
+    assert (stable.step, stable.cause, stable.overshoots_from) == (64, "", -1)
+    assert "no loss of stability up to step 64" in str(stable)
+    assert 38 <= unstable.step <= 48
+    assert 30 <= unstable.overshoots_from < unstable.step
+    assert f"grown more than {GAIN:g} times" in str(unstable)
+    seen = hw.stability(limits[1.0].problem, TANH, hw.mlu(), steps=60, key=jax.random.key(0))
+    assert seen.sharpness.values[: unstable.overshoots_from].max() < 2
+    assert seen.gain.values[unstable.step] <= GAIN < seen.gain.values[unstable.step + 1]
+    # two trajectories that differ in rounding-sized quadrature errors agree before the horizon and not beyond it
+    one, two = limits[1.0].output_replicates(unstable.step), limits[1.0].output_replicates(64)
+    assert np.abs(two[0] - two[1]).max() > 10 * np.abs(one[0] - one[1]).max()
+
+
+def test_horizon_of_a_tangent_ode():
+    problem = hw.problems.sine(6, dim=math.inf)
+    assert hw.horizon(hw.tangent_ode(problem, TANH, hw.mlu(), steps=6, budget=False)).cause == ""
+    fast = hw.tangent_ode(problem, TANH, hw.mlu(12.0), steps=6, budget=False)
+    seen = hw.horizon(fast)
+    assert seen.step < 6
+    assert 0 <= seen.overshoots_from <= seen.step + 1
+
+
+def test_rising_loss_ends_the_horizon():
+    """A rate so large that the loss rises at once: horizon 0."""
+    problem = hw.problems.sine(6, dim=math.inf)
+    limit = hw.mean_ode(problem, TANH, hw.mlu(25.0), steps=2, quadrature=hw.Sobol(7, 2), budget=False)
+    assert limit.loss(1) > limit.loss(0)
+    assert hw.horizon(limit).step == 0
+
+
+def test_nothing_is_claimed_beyond_the_horizon():
+    problem = hw.problems.sine(4, dim=4, key=jax.random.key(0))
+    limit = hw.mean_ode(problem, TANH, hw.mlu(), steps=4, quadrature=hw.Sobol(7, 2), budget=False)
+    runs = hw.sweep(problem, TANH, hw.mlu(), depths=[8, 16, 32], widths=[1, 2], seeds=16, steps=4, hidden_steps=(2, 4), key=jax.random.key(1))
+    depth = {k: hw.depth_error(problem, TANH, hw.mlu(), depths=(8, 16, 32, 64), steps=k, quadrature=hw.Sobol(6, 2)) for k in (2, 4)}
+    reach = hw.Horizon(3, 4, "a test", 2)
+    by_step = claims_over_steps(runs, limit, depth, reach, bootstrap=50)
+    assert all(c.verdict == "undetermined" and c.why.startswith("step 4 is beyond the stability horizon at step 3: a test") for c in by_step[4])
+    assert any(c.verdict != "undetermined" or "beyond" not in c.why for c in by_step[2])
+    data = dataset_over_steps(by_step, reach)
+    assert (data.verdict.sel(step=4) == 3).all()
+    assert (data.verdict.sel(step=2) < 3).all()
+    with pytest.raises(ValueError, match=r"step=3 was not recorded; runs hold hidden states at steps \[2, 4\]"):
+        hw.fit_rates(runs, limit, depth[2], step=3)
+
+
+@pytest.mark.parametrize(("kind", "law"), [("power", lambda k: 0.5 * k**0.25), ("exponential", lambda k: 0.5 * np.exp(0.02 * k))])
+def test_growth_law_is_recognised(kind, law):
+    steps = np.array([1, 2, 4, 8, 16, 32, 48, 64])
+    rows = {int(k): [claim("hidden.fluctuation.constant", float(law(k)), 0.01, 0.02, source="")] for k in steps}
+    found = growth(dataset_over_steps(rows, hw.Horizon(64, 64, "", -1)), "hidden.fluctuation.constant", 64)
+    assert found is not None
+    assert found.kind == kind
+    assert found.rate == pytest.approx(0.25 if kind == "power" else 0.02, rel=1e-6)
+    assert found.residual < 0.2 * found.residual_other
+    short = xr.Dataset({"value": (("claim", "step"), np.ones((1, 3)))}, coords={"claim": ["x"], "step": [4, 8, 16]})
+    assert growth(short, "x", 16) is None
