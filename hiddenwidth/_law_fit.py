@@ -128,7 +128,8 @@ def fit_law(law: Law, grid: Grid, values, draws, variance, rng: np.random.Genera
     fixed = _fit(fixed_columns, used, values / power, variance, power)
     estimate = _bootstrap(fixed_columns, used, fixed, draws / power, variance, power, rng)
     constant = estimate("constant", lambda beta: np.exp(beta / 2))
-    mean = power * np.exp(np.stack([c for c, _ in fixed_columns.values()], 1) @ fixed.beta)
+    logs = np.stack([c for c, _ in fixed_columns.values()], 1) @ fixed.beta
+    mean = power * np.exp(np.clip(logs, -300, 300))  # cells far outside the range have no meaningful prediction, but must not overflow
     corrections = {name: float(beta) for name, beta in zip(fixed_columns, fixed.beta, strict=True) if name != "constant"}
     return LawFit(constant, exponents, mean, float(fixed.chi2), fixed.dof, fixed.p_value, fitted.p_value, used, corrections)
 

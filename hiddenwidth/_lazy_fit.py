@@ -249,7 +249,8 @@ def predicted_variance(runs: xr.Dataset, b2, scale: float) -> Float[np.ndarray, 
     grid, alpha = _grid(runs)
     if b2 is None:
         return np.full((runs.sizes["shape"], runs.sizes["alpha"]), np.nan)
-    return (np.exp(b2(np.log(alpha))) * alpha**2 * scale / grid.product).reshape(runs.sizes["shape"], -1)
+    within = np.clip(np.log(alpha), *b2.domain)  # outside the range that was measured b is taken as constant
+    return (np.exp(b2(within)) * alpha**2 * scale / grid.product).reshape(runs.sizes["shape"], -1)
 
 
 def _which_limit(name: str, runs: xr.Dataset, reference: LazyReference, cells: Cells) -> list[Claim]:

@@ -1,0 +1,19 @@
+"""Theorem 2: A(alpha), a/L and b alpha sqrt(D/(LM)) apart, the best alpha, and which limit networks approach.
+
+The default run of `hiddenwidth lazy`.
+"""
+
+from pathlib import Path
+
+from benchmarks import _slim
+from hiddenwidth._claims import Claim
+from hiddenwidth._commands import lazy
+
+
+def run(out: Path, *, quick: bool = False) -> list[Claim]:
+    """Run the command; its record is in OUT."""
+    outcome = lazy.run(lazy.LazyConfig(out=out, overwrite=True, quick=quick))
+    print(outcome.text, flush=True)
+    if outcome.status:
+        raise SystemExit(outcome.status)
+    return _slim.claims(out, "lazy")
