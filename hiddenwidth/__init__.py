@@ -1,6 +1,6 @@
 """hiddenwidth: finite residual networks, their infinite limits, and the error laws between them."""
 
-# In reading order: law, unit, scale, problem, network, training, limit, ensemble, rate, picture.
+# In reading order: law, unit, scale, problem, network, training, limit, ensemble, rate, phase diagram, picture.
 from ._law import Gaussian as Gaussian, Skewed as Skewed
 from ._unit import AbstractUnit as AbstractUnit
 from ._two_layer import TwoLayer as TwoLayer, TwoLayerParams as TwoLayerParams
@@ -19,4 +19,7 @@ from ._ensemble import Ensemble as Ensemble, ensemble as ensemble
 from ._sweep import Interrupted as Interrupted, sweep as sweep
 from ._claims import Claim as Claim
 from ._rates import RateFit as RateFit, fit_rates as fit_rates
+from ._phase import phase_diagram as phase_diagram
+from ._tuned import tuned_rates as tuned_rates
+from ._phase_fit import PhaseFit as PhaseFit, fit_phase as fit_phase
 from . import plot as plot

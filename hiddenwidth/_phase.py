@@ -86,9 +86,7 @@ def phase_diagram(
     dtype = check_dtype(dtype)
     workers = default_workers() if workers is None else positive_int("workers", workers)
     key_embed, key_net = jax.random.split(key)
-    problems = {dim: problem.with_dim(dim, key=key_embed, embedding=embedding) for dim in {s.dim for s in chosen}}
-    for shape in chosen:  # refuse before anything is computed
-        group_size(problems[shape.dim], unit, shape.depth, shape.width, dtype.itemsize, memory / workers)
+    problems = embedded(problem, unit, chosen, embedding=embedding, dtype=dtype, memory=memory / workers, key=key_embed)
     runs = _empty(chosen, seeds, per_octave, reach)
     runs.attrs = {
         "problem": problem.name, "unit": repr(unit), "steps": steps, "learning_rate": learning_rate, "embedding": embedding, "dtype": str(dtype),
@@ -134,6 +132,16 @@ def check_shapes(shapes: Sequence[tuple[int, int, int]], what: str = "shapes") -
         if Shape(*shape).ratio < 1:
             raise ValueError(f"{what}={tuple(shape)!r} has LM/D below 1, where no residual scale is lazy; expected depth * width of at least dim.")
     return sorted({Shape(*(int(x) for x in s)) for s in shapes}, key=lambda s: (s.dim, s.depth * s.width, s.depth))
+
+
+def embedded(
+    problem: Problem, unit: TwoLayer, shapes: Sequence[Shape], *, embedding: str, dtype: Any, memory: float, key: Key[Array, ""]
+) -> dict[int, Problem]:
+    """The problem at every dimension; refuses data that do not fit into one, and shapes that do not fit into `memory`."""
+    problems = {dim: problem.with_dim(dim, key=key, embedding=embedding) for dim in sorted({s.dim for s in shapes})}
+    for shape in shapes:
+        group_size(problems[shape.dim], unit, shape.depth, shape.width, dtype.itemsize, memory)
+    return problems
 
 
 def ladder(shape: Shape, per_octave: int, reach: float) -> list[float]:

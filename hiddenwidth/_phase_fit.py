@@ -3,9 +3,9 @@ r"""Theorem 3 as claims: where the measured boundaries of the phase diagram sit,
     critical scale   rho = 1             sqrt(D)/(L M)    L^-1   M^-1   D^(1/2)
     blow-up scale    rho = sqrt(LM/D)    1/sqrt(L M)      L^-1/2 M^-1/2 D^0
 
-The theorem fixes the powers and leaves the constants to data and definition. Boundaries are measured as `_phase_boundaries` says, turned into residual scales by
-`_scaling`, and fitted over the shapes. Corrections that vanish in the limit are fitted along: 1/L and D/(LM) for the critical scale and for fluctuations at fixed
-rho, 1/L and 1/D for the blow-up scale, where D/(LM) rho^2 is of order one by definition.
+The theorem fixes the powers and leaves the constants to data and definition. Boundaries are measured as `_phase_boundaries` says, turned
+into residual scales by `_scaling`, and fitted over the shapes. Corrections that vanish in the limit are fitted along: 1/L and D/(LM) for the critical
+scale and for fluctuations at fixed rho; 1/L and 1/D for the blow-up scale, where rho^2 D/(LM) is of order one by definition.
 """
 
 import math
@@ -61,9 +61,13 @@ def fit_phase(runs: xr.Dataset, tuned: xr.Dataset | None = None, *, bootstrap: i
 
     **Arguments:** `runs`: from `phase_diagram`, at least eight seeds; `tuned`: from `tuned_rates`; `bootstrap`: draws of the seeds; `seed`: of those draws.
 
-    **Returns:** a `PhaseFit`. Its `data` holds per shape and rho the root mean squares `local_update`, `fluctuation`, `change`, the `region` (index into its
-    attribute `regions`, -1: no cell), `mean_loss_start` and `mean_loss_end`, the share of seeds that `lowered` their loss and the number that diverged (`lost`); per shape
-    `critical_rho`, `blow_up_rho` (with `_se`, as have update and fluctuation), and `training_limit_rho`; per scheme the same with the prefix `scheme_`; and everything of `tuned`.
+    **Returns:** a `PhaseFit`. Its `data` holds
+
+    - per shape and rho: root mean squares `local_update`, `fluctuation`, `change`; `mean_loss_start`, `mean_loss_end`; the share of seeds that `lowered` their
+      loss, the number that diverged (`lost`), and the `region`, an index into the attribute `regions` (-1: no cell);
+    - per scheme: the same with the prefix `scheme_`, without a region;
+    - per shape: `critical_rho`, `blow_up_rho`, `training_limit_rho`. Standard errors have the ending `_se`;
+    - everything of `tuned`.
 
     **Raises:** `ValueError` when there are fewer than eight seeds.
 
@@ -103,7 +107,8 @@ def fit_phase(runs: xr.Dataset, tuned: xr.Dataset | None = None, *, bootstrap: i
     claims += scheme_claims(data, draws, powers, corrections)
     if tuned is not None:
         claims += tuned_claims(tuned)
-    goodness = {name: {"scatter": fit.scatter, "dof": fit.dof, "shapes_used": int(fit.used.sum())} for name, fit in (("critical", critical), ("blow_up", blow_up))}
+    fits = {"critical": critical, "blow_up": blow_up}
+    goodness = {name: {"scatter": f.scatter, "dof": f.dof, "shapes_used": int(f.used.sum())} for name, f in fits.items()}
     kept = runs[["depth", "width", "dim", "wall_s", "scheme_rho"]].merge(_dataset(data), join="exact")
     kept.attrs |= {"regions": ",".join(boundaries.REGIONS)}
     return PhaseFit(claims, goodness, kept if tuned is None else kept.merge(tuned, join="exact"))
@@ -131,7 +136,8 @@ def _per_shape(runs: xr.Dataset, bootstrap: int, rng: np.random.Generator) -> tu
         drawn.append(
             {
                 "critical_rho": boundaries.critical_rho(rho, again), "blow_up_rho": boundaries.blow_up_rho(rho, again),
-                "local_update": again.local_update, "fluctuation": again.fluctuation, "scheme_fluctuation": schemes.fluctuation, "scheme_local_update": schemes.local_update,
+                "local_update": again.local_update, "fluctuation": again.fluctuation,
+                "scheme_fluctuation": schemes.fluctuation, "scheme_local_update": schemes.local_update,
             }
         )  # fmt: skip
         rows.append(row)
@@ -199,4 +205,3 @@ def _lazy_branch(rho, data: dict[str, np.ndarray], draws, ratio) -> list[Claim]:
     e = mean_of(np.array(slopes)) if slopes else MISSING
     claims.append(claim("lazy_branch.exponent", e.value, e.se, e.half_width, source=f"{SOURCE}, A = Theta(1/rho)", theory=-1.0, max_width=MAX_WIDTH))
     return claims
-

@@ -36,9 +36,9 @@ def fit_powers(
 ) -> PowerFit:
     """Fit one law.
 
-    **Arguments:** `log_y`: NaN where nothing was measured, such a shape is left out; `powers`: the logarithms whose coefficients are wanted; `corrections`: terms
-    that vanish in the limit, fitted when they leave at least three degrees of freedom; `draws`: log y of resampled seeds (a shape that is NaN in a tenth of them
-    is left out, in the other draws it keeps the mean of its draws).
+    **Arguments:** `log_y`: NaN where nothing was measured, such a shape is left out; `powers`: the logarithms whose coefficients are wanted;
+    `corrections`: terms that vanish in the limit, fitted when they leave at least three degrees of freedom; `draws`: log y of resampled seeds (a shape
+    that is NaN in more than a tenth of them is left out; elsewhere a NaN is replaced by the mean of the other draws).
 
     **Returns:** a `PowerFit`; exponents are NaN when the shapes cannot tell them apart.
     """

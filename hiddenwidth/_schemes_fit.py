@@ -22,7 +22,10 @@ LAZY_FROM = 2.0
 
 
 def scheme_claims(
-    data: dict[str, np.ndarray], draws: dict[str, np.ndarray], powers: dict[str, Float[np.ndarray, " shape"]], corrections: dict[str, Float[np.ndarray, " shape"]]
+    data: dict[str, np.ndarray],
+    draws: dict[str, np.ndarray],
+    powers: dict[str, Float[np.ndarray, " shape"]],
+    corrections: dict[str, Float[np.ndarray, " shape"]],
 ) -> list[Claim]:
     """Powers of the fluctuation under MLU and fan-in, agreement at M = D, and the powers with which they part."""
     at = {name: i for i, name in enumerate(SCHEMES)}
@@ -68,4 +71,3 @@ def _parting(data: dict[str, np.ndarray], draws: dict[str, np.ndarray], at: dict
         e = fit_powers(y, {"ratio": ratio[chosen]}, draws=d).exponents["ratio"] if chosen.sum() > 2 else MISSING
         claims.append(claim(label, e.value, e.se, e.half_width, source=source, theory=theory, max_width=MAX_WIDTH))
     return claims
-

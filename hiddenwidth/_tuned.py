@@ -19,9 +19,9 @@ from jaxtyping import Array, Key
 from tqdm.auto import tqdm
 
 from ._choices import positive_float, positive_int
-from ._ensemble import check_dtype, group_size
+from ._ensemble import check_dtype
 from ._parallel import default_workers, each
-from ._phase import check_shapes, shape_key
+from ._phase import check_shapes, embedded, shape_key
 from ._phase_cells import Cells, Shape, measure
 from ._problem import Problem
 from ._scaling import residual, stable_rate_u
@@ -56,8 +56,8 @@ def tuned_rates(
     one; the rest: as for `phase_diagram`, with the same number of `seeds` at every shape.
 
     **Returns:** a dataset over (tuned_shape, tuned_rho, rate_u, rate_v): `tuned_local_update` (root mean square over seeds, units and data),
-    `tuned_loss` (mean over seeds, after the last step), `tuned_stable`; and per shape and rho, over the stable pairs, `tuned_largest` (largest local update) and
-    `tuned_best` (local update at the smallest loss), NaN where no pair is stable.
+    `tuned_loss` (mean over seeds, after the last step), `tuned_stable`; and per shape and rho, over the stable pairs, `tuned_largest` (largest local
+    update) and `tuned_best` (local update at the smallest loss), NaN where no pair is stable.
 
     **Raises:** `ValueError` for numbers that are not possible; `Interrupted` on Ctrl-C, with an empty dataset.
 
@@ -79,9 +79,7 @@ def tuned_rates(
     dtype = check_dtype(dtype)
     workers = default_workers() if workers is None else positive_int("workers", workers)
     key_embed, key_net = jax.random.split(key)
-    problems = {dim: problem.with_dim(dim, key=key_embed, embedding=embedding) for dim in {s.dim for s in chosen}}
-    for shape in chosen:
-        group_size(problems[shape.dim], unit, shape.depth, shape.width, dtype.itemsize, memory / workers)
+    problems = embedded(problem, unit, chosen, embedding=embedding, dtype=dtype, memory=memory / workers, key=key_embed)
     scalings = [residual(rho, learning_rate_u=u * stable_rate_u(rho), learning_rate_v=v) for rho in rhos for u in rates_u for v in rates_v]
     grid = tuple(len(values) for values in axes.values())
     found: dict[Shape, Cells] = {}
@@ -108,15 +106,18 @@ def _summary(cells: Cells, grid: tuple[int, ...]) -> dict[str, np.ndarray]:
     with np.errstate(invalid="ignore", over="ignore"):
         update = np.sqrt(cells.local_update2.astype(np.float64).mean(0)).reshape(grid)
         loss = cells.loss[..., -1].astype(np.float64).mean(0).reshape(grid)
-    stable = cells.descended.all(0).reshape(grid)
+    stable = np.asarray(cells.descended.all(0)).reshape(grid)
     flat = (grid[0], -1)
-    allowed, some = np.where(stable, update, -np.inf).reshape(flat), stable.reshape(flat).any(1)
+    allowed = np.where(stable, update, -np.inf).reshape(flat)
+    largest = allowed.max(1)
+    some = np.isfinite(largest)
     best = np.where(stable, loss, np.inf).reshape(flat).argmin(1)
-    return {
+    found: dict[str, np.ndarray] = {
         "tuned_local_update": update, "tuned_loss": loss, "tuned_stable": stable,
-        "tuned_largest": np.where(some, allowed.max(1), np.nan),
+        "tuned_largest": np.where(some, largest, np.nan),
         "tuned_best": np.where(some, update.reshape(flat)[np.arange(grid[0]), best], np.nan),
     }  # fmt: skip
+    return found
 
 
 def _dataset(shapes: list[Shape], axes: dict[str, Sequence[float]], found: list[dict[str, np.ndarray]]) -> xr.Dataset:

@@ -7,9 +7,9 @@ from dataclasses import fields
 import jax
 import tyro
 
-from ._commands import rates
+from ._commands import phase, rates
 
-COMMANDS = {"rates": (rates.RatesConfig, rates.run)}
+COMMANDS = {"rates": (rates.RatesConfig, rates.run), "phase": (phase.PhaseConfig, phase.run)}
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from ._plot_phase import phase as phase
+
 TITLES = {
     "hidden": "last hidden state, rms per coordinate",
     "output": "output, rms",
