@@ -37,7 +37,7 @@ def phase_diagram(
     problem: Problem,
     unit: TwoLayer | None = None,
     *,
-    shapes: Sequence[tuple[int, int, int]],
+    shapes: Sequence[Sequence[int]],
     seeds: int,
     steps: int = 7,
     learning_rate: float = 1.0,
@@ -120,7 +120,7 @@ def phase_diagram(
     return runs
 
 
-def check_shapes(shapes: Sequence[tuple[int, int, int]], what: str = "shapes") -> list[Shape]:
+def check_shapes(shapes: Sequence[Sequence[int]], what: str = "shapes") -> list[Shape]:
     """Shapes in order, each once; refused when empty, not whole numbers, or with LM below D."""
     if not shapes:
         raise ValueError(f"{what}={tuple(shapes)!r} is empty; expected at least one (depth, width, dim).")

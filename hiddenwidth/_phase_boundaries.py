@@ -69,7 +69,7 @@ def blow_up_rho(rho: Float[np.ndarray, " rho"], seen: Curves) -> Float[np.ndarra
 
 def _crossing(rho, values, level: float, *, falling: bool):
     """First crossing of a level along rho, interpolated linearly in logarithms."""
-    flat = np.atleast_2d(values)
+    flat = values.reshape(-1, len(rho))
     with np.errstate(invalid="ignore"):
         beyond = flat < level if falling else flat >= level
     at = beyond.argmax(1)

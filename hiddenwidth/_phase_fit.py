@@ -109,7 +109,7 @@ def fit_phase(runs: xr.Dataset, tuned: xr.Dataset | None = None, *, bootstrap: i
         claims += tuned_claims(tuned)
     fits = {"critical": critical, "blow_up": blow_up}
     goodness = {name: {"scatter": f.scatter, "dof": f.dof, "shapes_used": int(f.used.sum())} for name, f in fits.items()}
-    kept = runs[["depth", "width", "dim", "wall_s", "scheme_rho"]].merge(_dataset(data), join="exact")
+    kept = runs[["depth", "width", "dim", "wall_s", "scheme_rho"]].merge(_dataset(data), join="exact").assign_coords(rho=runs.rho)
     kept.attrs |= {"regions": ",".join(boundaries.REGIONS)}
     return PhaseFit(claims, goodness, kept if tuned is None else kept.merge(tuned, join="exact"))
 

@@ -1,7 +1,7 @@
 r"""Learning rates tuned at every residual scale: do some rates give maximal local updates?
 
 The derived rule (`stable_rate_u`) lowers eta_u above rho = 1 by argument; the sweep asks every pair of rates instead. It runs over
-eta_v and over eta_u max(1, rho)^2, the rate of u in units of the rule, both on a grid of powers of two.
+eta_v and over eta_u max(1, rho)^2, the rate of u in units of the rule, which is 1 there.
 
 A pair of rates is **stable** when in every seed the loss stays finite and rises at no step. A weaker condition, a final loss below the first one, is not enough
 in a few steps: one huge step of u saturates the activations, throws the loss up, and the writing weights then bring it down again from there.
@@ -29,15 +29,15 @@ from ._sweep import Interrupted
 from ._two_layer import TwoLayer
 
 RHOS = tuple(2.0 ** (i / 2) for i in range(-2, 9))
-RATES_U = tuple(2.0 ** (i / 2) for i in range(11))
-RATES_V = tuple(2.0**i for i in range(-3, 2))
+RATES_U = tuple(2.0 ** (i / 4) for i in range(21))
+RATES_V = (0.125, 0.5, 1.0, 2.0)
 
 
 def tuned_rates(
     problem: Problem,
     unit: TwoLayer | None = None,
     *,
-    shapes: Sequence[tuple[int, int, int]],
+    shapes: Sequence[Sequence[int]],
     seeds: int = 2,
     steps: int = 7,
     rhos: Sequence[float] = RHOS,

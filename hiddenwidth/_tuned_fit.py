@@ -1,10 +1,14 @@
 r"""What the tuned sweep says: with the best of all stable rates, where do maximal local updates end, and how do they fall beyond?
 
 The tuned critical scale is defined as the other one is, with A replaced by the largest A among stable rates. No rule for the rates enters it.
+
+The sweep knows the largest stable rate of u to one step q of its grid, so the largest stable A lies between the one found and q times it. Every interval holds
+that: the fits are repeated with each A multiplied by its own uniform draw of log q.
 """
 
 import numpy as np
 import xarray as xr
+from jaxtyping import Float
 
 from ._claims import Claim, claim
 from ._phase_boundaries import Curves, critical_rho
@@ -16,6 +20,7 @@ THEORY = {"depth": -1.0, "width": -1.0, "dim": 0.5}
 MAX_WIDTH = 0.15
 #: Discrete rates make the tuned local update a step function; the slope is held to a wider interval.
 MAX_WIDTH_SLOPE = 0.3
+DRAWS = 400
 #: Beyond this rho, four times the critical one, the tuned branch is taken to be lazy.
 LAZY_FROM = 4.0
 
@@ -24,31 +29,37 @@ def tuned_claims(tuned: xr.Dataset) -> list[Claim]:
     """Exponents of the tuned critical scale, and of the tuned local update on the lazy branch."""
     rho = tuned.tuned_rho.values.astype(float)
     depth, width, dim = (tuned[f"tuned_{k}"].values.astype(float) for k in ("depth", "width", "dim"))
-    ends = np.array([float(critical_rho(rho, curve)) for curve in _curves(tuned)])
+    drawn = _within_a_step(tuned)
+    ends, ends_drawn = _ends(rho, tuned.tuned_largest.values), _ends(rho, drawn)
     scale = np.log([critical_scale(*s) for s in zip(depth, width, dim, strict=True)])
     powers = {"depth": np.log(depth), "width": np.log(width), "dim": np.log(dim)}
-    fit = fit_powers(np.log(ends) + scale, powers, corrections={"1/L": 1 / depth, "D/(LM)": dim / (depth * width)})
+    fit = fit_powers(np.log(ends) + scale, powers, corrections={"1/L": 1 / depth, "D/(LM)": dim / (depth * width)}, draws=np.log(ends_drawn) + scale)
     doubt = "" if np.isfinite(fit.scatter) else "too few shapes, or shapes that cannot tell L, M and D apart"
     claims = [
         claim(f"tuned.critical.exponent_{k}", e.value, e.se, e.half_width, source=SOURCE, theory=THEORY[k], max_width=MAX_WIDTH, doubt=doubt)
         for k, e in fit.exponents.items()
     ]
-    claims.append(_slope(tuned, rho, np.sqrt(depth * width / dim) / 2))
+    claims.append(_slope(tuned, rho, np.sqrt(depth * width / dim) / 2, drawn))
     return claims
 
 
-def _slope(tuned: xr.Dataset, rho, tops) -> Claim:
+def _slope(tuned: xr.Dataset, rho, tops, drawn) -> Claim:
     """Power of rho over 4 <= rho <= sqrt(LM/D)/2, cells of all shapes together: the constant is the same at every shape."""
-    x, y = [], []
-    for largest, top in zip(tuned.tuned_largest.values, tops, strict=True):
-        inside = (rho >= LAZY_FROM * (1 - 1e-9)) & (rho <= top * (1 + 1e-9)) & np.isfinite(largest)
-        x += list(np.log(rho[inside]))
-        y += list(np.log(largest[inside]))
-    enough = len(set(np.round(x, 6))) >= 3
-    e = fit_powers(np.array(y), {"rho": np.array(x)}).exponents["rho"] if enough else MISSING
+    inside = (rho >= LAZY_FROM * (1 - 1e-9)) & (rho <= tops[:, None] * (1 + 1e-9)) & np.isfinite(tuned.tuned_largest.values)
+    x = np.log(np.broadcast_to(rho, inside.shape)[inside])
+    enough = len(np.unique(x)) >= 3
+    e = fit_powers(np.log(tuned.tuned_largest.values[inside]), {"rho": x}, draws=np.log(drawn[:, inside])).exponents["rho"] if enough else MISSING
     return claim("tuned.lazy_branch.exponent", e.value, e.se, e.half_width, source=SOURCE, theory=-1.0, max_width=MAX_WIDTH_SLOPE)
 
 
-def _curves(tuned: xr.Dataset) -> list[Curves]:
-    """The sweep sees rates that are stable, so every cell counts as one below the blow-up."""
-    return [Curves(largest, np.zeros_like(largest), largest) for largest in tuned.tuned_largest.values]
+def _ends(rho, largest: Float[np.ndarray, "*draw shape rho"]) -> Float[np.ndarray, "*draw shape"]:
+    """Tuned critical rho. The sweep sees stable rates only, so every cell counts as one below the blow-up."""
+    return np.asarray(critical_rho(rho, Curves(largest, np.zeros_like(largest), largest)))
+
+
+def _within_a_step(tuned: xr.Dataset) -> Float[np.ndarray, "draw shape rho"]:
+    """Draws of the largest stable A, each between the one found and that of the next rate."""
+    rates = np.sort(tuned.rate_u.values)
+    step = float(np.diff(np.log(rates)).max()) if len(rates) > 1 else 0.0
+    largest = tuned.tuned_largest.values
+    return largest * np.exp(step * np.random.default_rng(0).random((DRAWS, *largest.shape)))
