@@ -81,8 +81,7 @@ def phase_diagram(
     for what, value in (("seeds", seeds), ("steps", steps), ("per_octave", per_octave)):
         positive_int(what, value)
     positive_float("learning_rate", learning_rate)
-    if positive_float("reach", reach) < 1:
-        raise ValueError(f"reach={reach!r} ends the ladder below the blow-up scale; expected at least 1.")
+    check_reach(reach)
     dtype = check_dtype(dtype)
     workers = default_workers() if workers is None else positive_int("workers", workers)
     key_embed, key_net = jax.random.split(key)
@@ -132,6 +131,12 @@ def check_shapes(shapes: Sequence[Sequence[int]], what: str = "shapes") -> list[
         if Shape(*shape).ratio < 1:
             raise ValueError(f"{what}={tuple(shape)!r} has LM/D below 1, where no residual scale is lazy; expected depth * width of at least dim.")
     return sorted({Shape(*(int(x) for x in s)) for s in shapes}, key=lambda s: (s.dim, s.depth * s.width, s.depth))
+
+
+def check_reach(reach: float) -> None:
+    """The ladder has to get to the blow-up scale."""
+    if positive_float("reach", reach) < 1:
+        raise ValueError(f"reach={reach!r} ends the ladder below the blow-up scale; expected at least 1.")
 
 
 def embedded(

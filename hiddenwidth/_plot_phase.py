@@ -66,7 +66,7 @@ def _map(axis, data: xr.Dataset, by_name: dict[str, Any]) -> None:
     rho, x = data.rho.values, _ratio(data) * _offset(data)
     for code, (name, colour) in enumerate(zip(names, REGION_COLOURS, strict=True)):
         shape, cell = np.nonzero(data.region.values == code)
-        axis.plot(x[shape], rho[cell], "s", ms=6, color=colour, alpha=0.75, mew=0, label=name)
+        axis.plot(x[shape], rho[cell], "s", ms=7, color=colour, alpha=0.75, mew=0, label=name)
     ends = np.array([_ratio(data).min() / 1.5, _ratio(data).max() * 1.5])
     axis.plot(ends, [1, 1], "-", color="k", lw=1.5, label=r"predicted: $\rho = 1$")
     axis.plot(ends, np.sqrt(ends), "--", color="k", lw=1.5, label=r"predicted: $\rho = \sqrt{LM/D}$")
@@ -108,7 +108,7 @@ def _update(axis, data: xr.Dataset, by_name, colour) -> None:
     for i, c, label in _each(data, colour):
         below = data.fluctuation.values[i] < 1
         _curve(axis, rho[below], data.local_update.values[i, below], NORMAL_95 * data.local_update_se.values[i, below], c, label)
-    lazy = rho[rho >= 1.4]
+    lazy = rho[(rho >= 1.4) & np.any(data.fluctuation.values < 1, 0)]
     top = float(np.nanmedian(data.local_update.sel(rho=2.0, method="nearest"))) * float(data.rho.sel(rho=2.0, method="nearest"))
     axis.plot(lazy, 0.7 * top / lazy, ":", color="k", lw=1.2, label=r"slope of $1/\rho$")
     axis.axvline(1, color="k", lw=1)

@@ -9,7 +9,7 @@ import tyro
 
 from .. import problems
 from .._choices import positive_float, positive_int
-from .._phase import check_shapes
+from .._phase import check_reach, check_shapes
 from .._phase_fit import MIN_SEEDS
 from .._problem import Problem
 
@@ -56,7 +56,7 @@ class PhaseConfig:
     """
 
     problem: Literal["sine", "gaussian", "digits"] = "sine"
-    """1-d regression; independent Gaussian inputs and targets; real handwritten digits."""
+    """1-d regression; independent Gaussian inputs and targets, three of each; real handwritten digits, 3 against 8."""
     shapes: Shapes | None = None
     """Shapes as triples: depth L, width M, dimension D, one after the other."""
     tuned_shapes: Shapes | None = None
@@ -102,7 +102,7 @@ class PhaseConfig:
         if self.problem == "digits":
             return problems.digits(dim=float("inf"))
         if self.problem == "gaussian":
-            return problems.gaussian(dim=float("inf"), key=jax.random.key(self.seed))
+            return problems.gaussian(d_in=3, d_out=3, dim=float("inf"), key=jax.random.key(self.seed))
         return problems.sine(dim=float("inf"))
 
 
@@ -118,5 +118,6 @@ def check(config: PhaseConfig, sizes: PhaseSizes) -> None:
         raise ValueError(f"seeds={sizes.seeds} is too few for an interval; expected at least {MIN_SEEDS}.")
     positive_int("steps", config.steps)
     positive_int("per_octave", config.per_octave)
+    check_reach(sizes.reach)
     positive_float("learning_rate", config.learning_rate)
     positive_float("memory", config.memory)
