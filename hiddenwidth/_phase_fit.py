@@ -19,10 +19,10 @@ from jaxtyping import Float
 from . import _phase_boundaries as boundaries
 from ._claims import Claim, claim, table
 from ._depth_fit import Estimate
-from ._power_fit import MISSING, PowerFit, fit_powers, mean_of
+from ._power_fit import MISSING, NORMAL_95, PowerFit, fit_powers, mean_of
 from ._scaling import blow_up_scale, critical_scale
 from ._schemes_fit import scheme_claims
-from ._tuned_fit import tuned_claims
+from ._tuned_fit import lazy_power, tuned_claims
 
 SOURCE = "Theorem 3"
 MAX_WIDTH = 0.15
@@ -181,27 +181,22 @@ def constant(name: str, log_values: Float[np.ndarray, " shape"], draws: Float[np
 
 
 def _lazy_branch(rho, data: dict[str, np.ndarray], draws, ratio) -> list[Claim]:
-    """A rho over 2 <= rho <= sqrt(LM/D)/2: worst departure from its mean at one shape, and the slope of log A averaged over shapes."""
-    worst: tuple[float, Estimate] | None = None
-    slopes: list[float] = []
-    for i, top in enumerate(np.sqrt(ratio) / 2):
-        inside = (rho >= 2 * (1 - 1e-9)) & (rho <= top * (1 + 1e-9))
-        if inside.sum() < 2 or not np.isfinite(data["local_update"][i, inside]).all():
-            continue
-        product, again = data["local_update"][i, inside] * rho[inside], draws[:, i, inside] * rho[inside]
-        relative, spread = product / product.mean() - 1, (again / again.mean(-1, keepdims=True)).std(0, ddof=1)
-        at = int(np.abs(relative).argmax())
-        if worst is None or abs(relative[at]) > worst[0]:
-            worst = (abs(relative[at]), Estimate(float(abs(relative[at])), float(spread[at]), 1.96 * float(spread[at])))
-        if inside.sum() >= 3:
-            slopes.append(float(np.polyfit(np.log(rho[inside]), np.log(data["local_update"][i, inside]), 1)[0]))
-    claims = []
-    if worst is not None:
-        e = worst[1]
-        low, high = e.value - e.half_width, e.value + e.half_width
-        verdict = "holds" if high <= LAZY_TOLERANCE else "fails" if low > LAZY_TOLERANCE else "undetermined"
-        why = "" if verdict == "holds" else f"A rho departs from its mean by up to {high:.1%}; expected at most {LAZY_TOLERANCE:.0%}"
-        claims.append(Claim("lazy_branch.worst_deviation", e.value, e.se, (low, high), 0.0, LAZY_TOLERANCE, verdict, why, f"{SOURCE}, A = Theta(1/rho)"))
-    e = mean_of(np.array(slopes)) if slopes else MISSING
-    claims.append(claim("lazy_branch.exponent", e.value, e.se, e.half_width, source=f"{SOURCE}, A = Theta(1/rho)", theory=-1.0, max_width=MAX_WIDTH))
-    return claims
+    """A rho over 2 <= rho <= sqrt(LM/D)/2: worst departure from its mean at one shape, and the power of rho over the cells of all shapes."""
+    inside = (rho >= 2 * (1 - 1e-9)) & (rho <= np.sqrt(ratio)[:, None] / 2 * (1 + 1e-9)) & np.isfinite(data["local_update"])
+    worst: Estimate | None = None
+    for i in np.flatnonzero(inside.sum(1) >= 2):
+        product, again = (data["local_update"][i] * rho)[inside[i]], (draws[:, i] * rho)[:, inside[i]]
+        departure, spread = np.abs(product / product.mean() - 1), (again / again.mean(-1, keepdims=True)).std(0, ddof=1)
+        at = int(departure.argmax())
+        if worst is None or departure[at] > worst.value:
+            worst = Estimate(float(departure[at]), float(spread[at]), NORMAL_95 * float(spread[at]))
+    claims = [_constancy(worst)] if worst is not None else []
+    e = lazy_power(rho, ratio, inside, data["local_update"], draws)
+    return [*claims, claim("lazy_branch.exponent", e.value, e.se, e.half_width, source=f"{SOURCE}, A = Theta(1/rho)", theory=-1.0, max_width=MAX_WIDTH)]
+
+
+def _constancy(e: Estimate) -> Claim:
+    low, high = e.value - e.half_width, e.value + e.half_width
+    verdict = "holds" if high <= LAZY_TOLERANCE else "fails" if low > LAZY_TOLERANCE else "undetermined"
+    why = "" if verdict == "holds" else f"A rho departs from its mean by up to {high:.1%}; expected at most {LAZY_TOLERANCE:.0%}"
+    return Claim("lazy_branch.worst_deviation", e.value, e.se, (low, high), 0.0, LAZY_TOLERANCE, verdict, why, f"{SOURCE}, A = Theta(1/rho)")

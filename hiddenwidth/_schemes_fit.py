@@ -11,14 +11,12 @@ from jaxtyping import Float
 
 from ._claims import Claim, claim
 from ._phase import SCHEMES
-from ._power_fit import MISSING, fit_powers
+from ._power_fit import fit_powers
 
 FLUCTUATION = {"mlu": {"depth": -0.5, "width": -0.5, "dim": 0.5}, "fan_in": {"depth": -0.5, "width": 0.0, "dim": 0.0}}
 MAX_WIDTH = 0.15
 #: Agreement of two schemes that are the same network: rounding.
 ROUNDING = 1e-3
-#: The lazy branch begins at rho = 2, as in the claims on A rho.
-LAZY_FROM = 2.0
 
 
 def scheme_claims(
@@ -27,7 +25,7 @@ def scheme_claims(
     powers: dict[str, Float[np.ndarray, " shape"]],
     corrections: dict[str, Float[np.ndarray, " shape"]],
 ) -> list[Claim]:
-    """Powers of the fluctuation under MLU and fan-in, agreement at M = D, and the powers with which they part."""
+    """Powers of the fluctuation under MLU and fan-in, agreement at M = D, and the power with which they part."""
     at = {name: i for i, name in enumerate(SCHEMES)}
     claims: list[Claim] = []
     log_f, log_f_draws = np.log(data["scheme_fluctuation"]), np.log(draws["scheme_fluctuation"])
@@ -40,7 +38,7 @@ def scheme_claims(
         ]
     ratio = powers["width"] - powers["dim"]
     claims.append(_agreement(data, at, np.isclose(ratio, 0.0)))
-    claims += _parting(data, draws, at, ratio)
+    claims.append(_parting(data, draws, at, ratio, corrections))
     return claims
 
 
@@ -58,16 +56,11 @@ def _agreement(data: dict[str, np.ndarray], at: dict[str, int], same) -> Claim:
     return Claim(name, worst, 0.0, (worst, worst), 0.0, ROUNDING, verdict, why, source)
 
 
-def _parting(data: dict[str, np.ndarray], draws: dict[str, np.ndarray], at: dict[str, int], ratio) -> list[Claim]:
-    """Off M = D: F of fan-in over F of MLU as a power of M/D (1/2), and A of CompleteP over A of MLU on the lazy branch, rho >= 2 (-1/2)."""
-    source, claims = "Theorem 3, rho = sqrt(M/D)", []
-    for label, scheme, what, chosen, theory in (
-        ("fan_in.fluctuation_over_mlu.exponent", "fan_in", "fluctuation", np.ones_like(ratio, bool), 0.5),
-        ("complete_p.update_over_mlu.exponent", "complete_p", "local_update", ratio >= math.log(LAZY_FROM**2) - 1e-9, -0.5),
-    ):
-        values, again = data[f"scheme_{what}"], draws[f"scheme_{what}"]
-        y = np.log(values[:, at[scheme]] / values[:, at["mlu"]])[chosen]
-        d = np.log(again[:, :, at[scheme]] / again[:, :, at["mlu"]])[:, chosen]
-        e = fit_powers(y, {"ratio": ratio[chosen]}, draws=d).exponents["ratio"] if chosen.sum() > 2 else MISSING
-        claims.append(claim(label, e.value, e.se, e.half_width, source=source, theory=theory, max_width=MAX_WIDTH))
-    return claims
+def _parting(data: dict[str, np.ndarray], draws: dict[str, np.ndarray], at: dict[str, int], ratio, corrections) -> Claim:
+    """Off M = D: F of fan-in over F of MLU as a power of M/D. Next order: F is not quite linear in rho, by rho^2 D/(LM), which is 1/L under fan-in."""
+    values, again = data["scheme_fluctuation"], draws["scheme_fluctuation"]
+    y = np.log(values[:, at["fan_in"]] / values[:, at["mlu"]])
+    d = np.log(again[:, :, at["fan_in"]] / again[:, :, at["mlu"]])
+    e = fit_powers(y, {"ratio": ratio}, corrections=corrections, draws=d).exponents["ratio"]
+    source = "Theorem 3, rho = sqrt(M/D)"
+    return claim("fan_in.fluctuation_over_mlu.exponent", e.value, e.se, e.half_width, source=source, theory=0.5, max_width=MAX_WIDTH)

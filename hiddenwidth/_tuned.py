@@ -28,7 +28,7 @@ from ._scaling import residual, stable_rate_u
 from ._sweep import Interrupted
 from ._two_layer import TwoLayer
 
-RHOS = tuple(2.0 ** (i / 2) for i in range(-2, 9))
+RHOS = tuple(2.0 ** (i / 2) for i in range(-2, 10))
 RATES_U = tuple(2.0 ** (i / 4) for i in range(21))
 RATES_V = (0.125, 0.5, 1.0, 2.0)
 

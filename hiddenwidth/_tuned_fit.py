@@ -8,9 +8,10 @@ that: the fits are repeated with each A multiplied by its own uniform draw of lo
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from ._claims import Claim, claim
+from ._depth_fit import Estimate
 from ._phase_boundaries import Curves, critical_rho
 from ._power_fit import MISSING, fit_powers
 from ._scaling import critical_scale
@@ -46,10 +47,26 @@ def tuned_claims(tuned: xr.Dataset) -> list[Claim]:
 def _slope(tuned: xr.Dataset, rho, tops, drawn) -> Claim:
     """Power of rho over 4 <= rho <= sqrt(LM/D)/2, cells of all shapes together: the constant is the same at every shape."""
     inside = (rho >= LAZY_FROM * (1 - 1e-9)) & (rho <= tops[:, None] * (1 + 1e-9)) & np.isfinite(tuned.tuned_largest.values)
-    x = np.log(np.broadcast_to(rho, inside.shape)[inside])
-    enough = len(np.unique(x)) >= 3
-    e = fit_powers(np.log(tuned.tuned_largest.values[inside]), {"rho": x}, draws=np.log(drawn[:, inside])).exponents["rho"] if enough else MISSING
+    e = lazy_power(rho, tops**2 * 4, inside, tuned.tuned_largest.values, drawn)
     return claim("tuned.lazy_branch.exponent", e.value, e.se, e.half_width, source=SOURCE, theory=-1.0, max_width=MAX_WIDTH_SLOPE)
+
+
+def lazy_power(
+    rho: Float[np.ndarray, " rho"],
+    ratio: Float[np.ndarray, " shape"],
+    inside: Bool[np.ndarray, "shape rho"],
+    update: Float[np.ndarray, "shape rho"],
+    draws: Float[np.ndarray, "draw shape rho"],
+) -> Estimate:
+    """Power of rho in A over the chosen cells of all shapes, which share one constant.
+
+    Next orders are fitted along: 1/rho^2 towards the lower boundary, rho^2 D/(LM) towards the upper one.
+    """
+    at, every = np.broadcast_to(rho, inside.shape)[inside], np.broadcast_to(ratio[:, None], inside.shape)[inside]
+    if len(np.unique(at)) < 3:
+        return MISSING
+    corrections = {"1/rho^2": at**-2, "rho^2 D/(LM)": at**2 / every}
+    return fit_powers(np.log(update[inside]), {"rho": np.log(at)}, corrections=corrections, draws=np.log(draws[:, inside])).exponents["rho"]
 
 
 def _ends(rho, largest: Float[np.ndarray, "*draw shape rho"]) -> Float[np.ndarray, "*draw shape"]:
