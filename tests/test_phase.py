@@ -23,6 +23,7 @@ from hiddenwidth._phase_fit import rejected
 from hiddenwidth._power_fit import fit_powers, mean_of
 from hiddenwidth._scaling import blow_up_scale, critical_scale
 from hiddenwidth._tuned import _summary
+from hiddenwidth._tuned_fit import tuned_claims
 
 UNIT = hw.TwoLayer("tanh")
 STEPS = 3
@@ -200,6 +201,28 @@ def test_tuned_rates_choose_among_stable_pairs_only():
     np.testing.assert_allclose(found["tuned_largest"], [2.0, np.nan])
     np.testing.assert_allclose(found["tuned_best"], [2.0, np.nan])
     assert found["tuned_stable"].ravel().tolist() == [True, True, False, False]
+
+
+def planted_tuned(power=-1.0, dim_power=0.0):
+    """Largest stable A = 4 up to a tuned critical rho that may depend on D, and a power of rho beyond, at shapes with wide lazy branches."""
+    shapes = [(64, 8, 8), (16, 64, 8), (128, 16, 8), (256, 8, 8), (16, 256, 8), (16, 64, 32), (128, 8, 32), (64, 64, 32), (256, 16, 32), (64, 64, 128)]
+    rho = 2.0 ** np.arange(-1, 4.6, 0.5)
+    ends = [1.7 * (s[2] / 32) ** dim_power for s in shapes]
+    largest = np.stack([4 * np.minimum(1.0, (rho / end) ** power) for end in ends])
+    named = {f"tuned_{k}": ("tuned_shape", np.array(x)) for k, x in zip(Shape._fields, zip(*shapes, strict=True), strict=True)}
+    return xr.Dataset(
+        named | {"tuned_largest": (("tuned_shape", "tuned_rho"), largest)}, coords={"tuned_rho": rho, "rate_u": 2.0 ** (np.arange(9) / 8), "rate_v": [1.0]}
+    )
+
+
+def test_tuned_claims_on_planted_curves():
+    found = {c.name: c for c in tuned_claims(planted_tuned())}
+    assert {c.verdict for c in found.values()} == {"holds"}, found
+    moved = {c.name: c for c in tuned_claims(planted_tuned(dim_power=-0.5))}  # a critical scale without D
+    assert moved["tuned.critical.exponent_dim"].verdict == "fails"
+    assert abs(moved["tuned.critical.exponent_dim"].value) < 0.1
+    steep = {c.name: c for c in tuned_claims(planted_tuned(power=-2.0))}
+    assert steep["tuned.lazy_branch.exponent"].verdict == "fails"
 
 
 # The diagram end to end.
