@@ -154,13 +154,17 @@ def _power(by_name, name: str, power: str, letter: str) -> str:
     c = by_name[f"{name}.exponent_{power}"]
     if c["value"] is None or None in c["ci95"]:
         return f"${letter}$: not resolved"
-    return f"${letter}^{{{c['value']:.2f} \\pm {(c['ci95'][1] - c['ci95'][0]) / 2:.2f}}}$"
+    half = (c["ci95"][1] - c["ci95"][0]) / 2
+    digits = 3 if half < 0.01 else 2
+    return f"${letter}^{{{c['value']:.{digits}f} \\pm {half:.{digits}f}}}$"
 
 
 def _tuned(axis, data: xr.Dataset, colour) -> None:
     axis.axvline(1, color="k", lw=1)
     if "tuned_largest" in data:
         rho = data.tuned_rho.values
+        axis.plot(rho, data.tuned_largest_weak.values.T, "-", lw=0.8, color="0.8", zorder=0)
+        axis.plot([], [], "-", lw=0.8, color="0.8", label="largest $A$, loss merely lower at the end")
         for what, style, face in (("largest", "-", None), ("best", ":", "w")):
             for i, dim in enumerate(data.tuned_dim.values):
                 c = colour.get(dim, "grey")
@@ -175,7 +179,7 @@ def _tuned(axis, data: xr.Dataset, colour) -> None:
     axis.plot(data.rho.values[shown], middle, "k--", lw=1.3, label="rates of the derived rule")
     _plain(axis)
     axis.set(title=r"rates tuned at every $\rho$" + "\n(stable: the loss rises at no step)", xlabel=r"$\rho$", ylabel="$A$")
-    axis.legend(fontsize=8)
+    axis.legend(fontsize=7.5, loc="lower left")
 
 
 def _schemes(axis, data: xr.Dataset, colour) -> None:

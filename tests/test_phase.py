@@ -200,6 +200,7 @@ def test_tuned_rates_choose_among_stable_pairs_only():
     found = _summary(Cells(update, update, update, loss), (2, 2, 1))
     np.testing.assert_allclose(found["tuned_largest"], [2.0, np.nan])
     np.testing.assert_allclose(found["tuned_best"], [2.0, np.nan])
+    np.testing.assert_allclose(found["tuned_largest_weak"], [2.0, np.nan])
     assert found["tuned_stable"].ravel().tolist() == [True, True, False, False]
 
 

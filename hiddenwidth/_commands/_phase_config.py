@@ -24,6 +24,7 @@ class PhaseSizes:
     tuned_shapes: Shapes
     seeds: int
     tuned_seeds: int
+    rates_per_octave: int
     reach: float
 
 
@@ -38,14 +39,14 @@ FULL = PhaseSizes(
         (64, 8, 8), (16, 64, 8), (128, 16, 8), (256, 8, 8), (16, 256, 8), (128, 64, 8), (128, 128, 8),
         (16, 64, 32), (128, 8, 32), (64, 64, 32), (256, 16, 32), (64, 64, 128),
     ),
-    seeds=12, tuned_seeds=2, reach=8.0,
+    seeds=12, tuned_seeds=2, rates_per_octave=4, reach=8.0,
 )  # fmt: skip
 QUICK = PhaseSizes(
     shapes=(
-        (16, 16, 8), (64, 8, 8), (16, 64, 8), (128, 16, 8), (16, 64, 32), (128, 8, 32), (64, 32, 32), (64, 64, 32), (32, 64, 64), (128, 16, 64),
+        (16, 16, 8), (64, 8, 8), (16, 64, 8), (128, 16, 8), (16, 64, 32), (128, 8, 32), (64, 32, 32), (32, 64, 32), (32, 64, 64), (128, 16, 64),
     ),
     tuned_shapes=((64, 8, 8), (16, 64, 8), (128, 16, 8), (16, 64, 32), (128, 8, 32), (64, 16, 32)),
-    seeds=12, tuned_seeds=2, reach=4.0,
+    seeds=12, tuned_seeds=2, rates_per_octave=2, reach=4.0,
 )  # fmt: skip
 
 
@@ -68,6 +69,8 @@ class PhaseConfig:
     """Independent initialisations at the largest D; smaller D get more, so that seeds times D is the same."""
     tuned_seeds: int | None = None
     """Independent initialisations of every pair of tuned rates."""
+    rates_per_octave: int | None = None
+    """Tuned rates of u a factor of two."""
     steps: int = 7
     """Gradient steps k."""
     learning_rate: float = 1.0
@@ -115,6 +118,7 @@ def check(config: PhaseConfig, sizes: PhaseSizes) -> None:
     if config.tuned:
         check_shapes(sizes.tuned_shapes, "tuned_shapes")
         positive_int("tuned_seeds", sizes.tuned_seeds)
+        positive_int("rates_per_octave", sizes.rates_per_octave)
     if positive_int("seeds", sizes.seeds) < MIN_SEEDS:
         raise ValueError(f"seeds={sizes.seeds} is too few for an interval; expected at least {MIN_SEEDS}.")
     positive_int("steps", config.steps)

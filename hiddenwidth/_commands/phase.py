@@ -15,7 +15,7 @@ from .._parallel import default_workers
 from .._phase import check_shapes, embedded, phase_diagram
 from .._phase_fit import DEFINITION, PhaseFit, fit_phase
 from .._sweep import Interrupted
-from .._tuned import tuned_rates
+from .._tuned import ladder_u, tuned_rates
 from .._two_layer import TwoLayer
 from ._outcome import Outcome
 from ._phase_config import PhaseConfig as PhaseConfig, PhaseSizes, check
@@ -56,7 +56,10 @@ def run(config: PhaseConfig) -> Outcome:
     if lost:
         return Outcome(1, f"{lost} The networks are kept in {config.out}/phase.nc. Lower --learning-rate.")
     try:
-        tuned = tuned_rates(problem, unit, shapes=sizes.tuned_shapes, seeds=sizes.tuned_seeds, key=key_tuned, **common) if config.tuned else None
+        tuned = None
+        if config.tuned:
+            rates = ladder_u(sizes.rates_per_octave)
+            tuned = tuned_rates(problem, unit, shapes=sizes.tuned_shapes, seeds=sizes.tuned_seeds, rates_u=rates, key=key_tuned, **common)
         return _finish(config, sizes, runs, tuned, start)
     except KeyboardInterrupt:
         return Outcome(130, f"Interrupted: all {runs.sizes['shape']} shapes were finished and are kept in {config.out}/phase.nc; the fit was not.")
