@@ -5,9 +5,10 @@ from pathlib import Path
 
 from hiddenwidth import _record
 from hiddenwidth._claims import Claim
+from hiddenwidth._phase import MEMBERS as PHASE
 
 #: Variables with one entry a member, or of the reference's states.
-MEMBERS = ("hidden", "output", "loss", "diverged_at", "limit_hidden", "limit_output")
+MEMBERS = ("hidden", "output", "loss", "diverged_at", "limit_hidden", "limit_output", *PHASE, *(f"scheme_{name}" for name in PHASE))
 
 
 def claims(out: Path, name: str = "rates") -> list[Claim]:

@@ -1,6 +1,6 @@
 """hiddenwidth: finite residual networks, their infinite limits, and the error laws between them."""
 
-# In reading order: law, unit, scale, problem, network, training, limit, ensemble, rate, picture.
+# In reading order: law, unit, scale, problem, network, training, limit, ensemble, rate, phase diagram, picture.
 from ._law import Gaussian as Gaussian, Skewed as Skewed
 from ._unit import AbstractUnit as AbstractUnit
 from ._activation import Polynomial as Polynomial
@@ -31,4 +31,7 @@ from ._lazy_fit import LazyFit as LazyFit, fit_lazy as fit_lazy
 from ._dimension_fit import DimensionFit as DimensionFit, fit_dimension as fit_dimension
 from ._shape_law import ShapeLaw as ShapeLaw
 from ._shape import BestShape as BestShape, Shape as Shape, best_shape as best_shape
+from ._phase import phase_diagram as phase_diagram
+from ._tuned import tuned_rates as tuned_rates
+from ._phase_fit import PhaseFit as PhaseFit, fit_phase as fit_phase
 from . import plot as plot

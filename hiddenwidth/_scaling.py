@@ -79,6 +79,11 @@ class Scaling(eqx.Module):
         """rho sqrt(D) / (L M), the size of one unit's contribution to the residual stream at initialisation."""
         return self.alpha / (depth * width) * self.init_std(width, dim).v
 
+    def at(self, width: int, dim: int) -> "Scaling":
+        """The same network and training at one shape, with v of the critical size: `fan_in` becomes a branch multiplied by alpha sqrt(M/D)."""
+        rho_v = float(self.relative_std(width, dim).v)
+        return Scaling(self.alpha * rho_v, self.learning_rate_u * rho_v**2, self.learning_rate_v, name=self.name)
+
 
 def _rates(learning_rate: float, learning_rate_u: float | None, learning_rate_v: float | None) -> dict[str, Any]:
     for what, value in (("learning_rate", learning_rate), ("learning_rate_u", learning_rate_u), ("learning_rate_v", learning_rate_v)):

@@ -7,11 +7,12 @@ from dataclasses import fields
 import jax
 import tyro
 
-from ._commands import dimension, horizon, lazy, rates, shape
+from ._commands import dimension, horizon, lazy, phase, rates, shape
 
 COMMANDS = {
     "rates": (rates.RatesConfig, rates.run),
     "lazy": (lazy.LazyConfig, lazy.run),
+    "phase": (phase.PhaseConfig, phase.run),
     "dimension": (dimension.DimensionConfig, dimension.run),
     "shape": (shape.ShapeConfig, shape.run),
     "horizon": (horizon.HorizonConfig, horizon.run),

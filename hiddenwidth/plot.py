@@ -8,6 +8,7 @@ import xarray as xr
 from ._plot_dimension import dimension as dimension
 from ._plot_horizon import horizon as horizon
 from ._plot_lazy import lazy as lazy
+from ._plot_phase import phase as phase
 from ._plot_shape import shape as shape
 from ._plot_style import constant, log_axes
 
