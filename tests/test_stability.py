@@ -9,7 +9,9 @@ import pytest
 import xarray as xr
 
 import hiddenwidth as hw
+from hiddenwidth import _record
 from hiddenwidth._claims import claim
+from hiddenwidth._commands import horizon as command, rates
 from hiddenwidth._limit.integrate import standard_points
 from hiddenwidth._limit.reduction import reduced
 from hiddenwidth._limit.stability import GAIN
@@ -115,3 +117,52 @@ def test_growth_law_is_recognised(kind, law):
     assert found.residual < 0.2 * found.residual_other
     short = xr.Dataset({"value": (("claim", "step"), np.ones((1, 3)))}, coords={"claim": ["x"], "step": [4, 8, 16]})
     assert growth(short, "x", 16) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"learning_rates": ()}, r"learning_rates=\(\) is not possible; expected at least one, each once"),
+        ({"learning_rates": (1.0, 1.0)}, "expected at least one, each once"),
+        ({"learning_rates": (-1.0,)}, "learning_rates=-1.0 is not possible"),
+        ({"dims": (16, 32)}, r"dims=\(16, 32\) is too few for an exponent; expected at least 3"),
+        ({"seeds": 4}, "seeds=4 is too few for an interval"),
+        ({"depths": ()}, r"depths=\(\) is empty"),
+        ({"steps": 0}, "steps=0 is not possible"),
+    ],
+)
+def test_command_explains_bad_input(options, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        command.run(command.HorizonConfig(out=tmp_path / "run", progress=False, **options))
+    assert not (tmp_path / "run").exists()
+
+
+def test_command_writes_a_record_that_draws_itself(tmp_path):
+    out = tmp_path / "run"
+    config = command.HorizonConfig(
+        out=out, progress=False, quick=True, steps=4, dim=4, learning_rates=(0.5, 1.0), depths=(8, 16, 32), widths=(1, 2), seeds=16, dims=(16, 64, 256)
+    )
+    outcome = command.run(config)
+    assert outcome.status == 0, outcome.text
+    assert "eta = 0.5: no loss of stability up to step 4" in outcome.text
+    record = _record.read(out, "horizon")
+    names = {c["name"] for c in record.info["claims"]}
+    assert {"eta=0.5.hidden.fluctuation.exponent_width[k=4]", "eta=1.output.limit.exponent[k=2]"} <= names
+    assert record.data.sharpness.sizes == {"learning_rate": 2, "every_step": 5}
+    (out / "horizon.png").unlink()
+    command.draw(out)
+    assert (out / "horizon.png").stat().st_size > 20_000
+
+
+def test_rates_fits_at_the_horizon_and_says_so(tmp_path):
+    """A rate at which stability is lost after a few steps."""
+    config = rates.RatesConfig(
+        out=tmp_path / "run", progress=False, quick=True, dim=4, steps=16, learning_rate=3.0, depths=(8, 16, 32, 64), widths=(2, 4), seeds=16
+    )
+    outcome = rates.run(config)
+    assert outcome.status == 0, outcome.text
+    record = _record.read(tmp_path / "run", "rates")
+    reach = record.info["horizon"]
+    assert 5 < reach["step"] < 16
+    assert record.data.sizes["step"] == reach["step"] + 1
+    assert f"the law is fitted at step {reach['step']}, not 16" in outcome.text

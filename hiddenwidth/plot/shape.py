@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ._plot_style import log_axes
+from .style import log_axes
 
 TERM_LABELS = {"depth": "depth, $a/L$", "bias": "bias, $c\\,D/(LM)$", "fluctuation": "fluctuation, $b\\sqrt{D/(LM)}$", "limit": "finite D, $d/\\sqrt{D}$"}
 

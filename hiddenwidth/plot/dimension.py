@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ._plot_style import constant, log_axes
+from .style import constant, log_axes
 
 
 def dimension(data: xr.Dataset, claims: list[dict[str, Any]], *, title: str = ""):

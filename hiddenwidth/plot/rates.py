@@ -1,16 +1,11 @@
-"""Pictures, drawn from records alone. Every function returns its Axes."""
+"""The picture of the error law of Theorem 1, drawn from its record."""
 
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from ._plot_dimension import dimension as dimension
-from ._plot_horizon import horizon as horizon
-from ._plot_lazy import lazy as lazy
-from ._plot_phase import phase as phase
-from ._plot_shape import shape as shape
-from ._plot_style import constant, log_axes
+from .style import constant, log_axes
 
 TITLES = {
     "hidden": "last hidden state, rms per coordinate",
