@@ -42,7 +42,7 @@ def optimum_claims(name: str, runs: xr.Dataset, error2, draws, predicted2) -> li
         if not np.isfinite(predicted2[i]).all():
             continue
         rough = alphas[np.argmin(predicted2[i])]
-        window = np.abs(np.log2(alphas / rough)) <= WINDOW + 1e-9
+        window = np.abs(np.log2(alphas / rough)) <= WINDOW + 1e-3
         if window.sum() < 5 or not np.isfinite(error2[i, window]).all():
             continue
         value, theory = float(best_alpha(alphas, error2[i], window)), float(best_alpha(alphas, predicted2[i], window))

@@ -25,7 +25,7 @@ class Sizes:
 
 #: 0.5 to 32, two to the octave.
 ALPHAS = tuple(round(2 ** (i / 2), 4) for i in range(-2, 11))
-DEFAULT = Sizes(("16x128", "32x64", "128x16", "32x512", "64x256", "256x64", "128x1024", "256x2048"), (384, 384, 384, 128, 128, 128, 32, 12), ALPHAS, 12, 4, 7)
+DEFAULT = Sizes(("16x128", "32x64", "128x16", "32x512", "64x256", "256x64", "128x1024", "256x2048"), (768, 768, 768, 256, 256, 256, 64, 12), ALPHAS, 12, 4, 7)
 QUICK = Sizes(("16x64", "64x16", "32x256", "64x512"), (96, 96, 32, 16), ALPHAS[1:], 10, 3, 6)
 
 #: Alphas at which Mean ODE(alpha) is compared with the tangent ODE beyond those of the networks: no networks are trained there.
