@@ -13,6 +13,7 @@ leaves differences, too.
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -117,11 +118,14 @@ def check_dims(dims: tuple[int, ...], rank: int) -> tuple[int, ...]:
     return found
 
 
-def gram_roots(rank: int, dims: tuple[int, ...], draws: int, seed: int) -> Float[np.ndarray, "dim draw reduced reduced"]:
-    """P = G^(1/2), symmetric, for every D; draw i does not depend on their number, and draws 2i and 2i + 1 are antithetic."""
+def gram_roots(rank: int, dims: tuple[int, ...], draws: int, seed: int | Sequence[int], *, pairs: bool = True) -> Float[np.ndarray, "dim draw reduced reduced"]:
+    """P = G^(1/2), symmetric, for every D; draw i does not depend on their number. `pairs`: draws 2i and 2i + 1 are antithetic."""
     lower = np.tril_indices(rank)
-    uniform = np.stack([np.random.default_rng([seed, i // 2]).uniform(2.0**-53, 1 - 2.0**-53, len(lower[0])) for i in range(draws)])
-    uniform[1::2] = 1 - uniform[1::2]
+    seeds = [seed] if isinstance(seed, int) else list(seed)
+    every = [np.random.default_rng([*seeds, i // 2 if pairs else i]).uniform(2.0**-53, 1 - 2.0**-53, len(lower[0])) for i in range(draws)]
+    uniform = np.stack(every)
+    if pairs:
+        uniform[1::2] = 1 - uniform[1::2]
     roots = np.empty((len(dims), draws, rank, rank))
     for which, dim in enumerate(dims):
         factor = np.zeros((draws, rank, rank))
