@@ -47,19 +47,17 @@ def rivals(best: BestShape, law: ShapeLaw) -> list[Rival]:
         return (best.budget // dim - law.ends) // (2 * depth)
 
     add("chosen", s.depth, s.width, s.dim)
+    for name, depth in (("all depth", (best.budget // s.dim - law.ends) // 2), ("all width", 1)):
+        extreme = at_depth(law, best.budget, depth)
+        if extreme is not None:
+            add(name, *extreme)
     for name, depth, dim in (
         ("L/2, 2M", s.depth // 2, s.dim), ("2L, M/2", 2 * s.depth, s.dim), ("2M, D/2", s.depth, s.dim // 2), ("M/2, 2D", s.depth, 2 * s.dim),
         ("2L, D/2", 2 * s.depth, s.dim // 2), ("L/2, 2D", s.depth // 2, 2 * s.dim),
     ):  # fmt: skip
         if depth >= 1 and dim >= 1:
             add(name, depth, fill(depth, dim), dim)
-    deep = at_depth(law, best.budget, (best.budget // s.dim - law.ends) // 2)
-    if deep is not None:
-        add("all depth", *deep)
-    wide = at_depth(law, best.budget, 1)
-    if wide is not None:
-        add("all width", *wide)
-    return found
+    return sorted(found, key=lambda r: r.name.startswith("all"))  # the extremes last, each under its own name
 
 
 def check_claims(runs: xr.Dataset, found: list[Rival], law: ShapeLaw, slack: float) -> list[Claim]:

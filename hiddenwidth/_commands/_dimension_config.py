@@ -18,6 +18,7 @@ from .._two_layer import TwoLayer
 
 ProblemName = Literal["sine", "gaussian"]
 
+
 @dataclasses.dataclass(frozen=True)
 class Sizes:
     """What a problem is run with unless the user says otherwise; `loads` are the ratios LM/D of the networks that the law is fitted to."""
