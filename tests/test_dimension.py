@@ -81,7 +81,7 @@ def test_limit_exponent(error):
     exponent = fit.exponents["exponent"]
     assert abs(exponent.value + 0.5) < 1.5 * exponent.half_width
     assert 2 * exponent.half_width < 0.05
-    assert np.all(error.hidden[:, :, 0] < 1e-6)  # lifted embeddings agree before training, up to the quadrature of a mean that is zero
+    assert np.all(error.hidden[:, :, 0] < 1e-5)  # lifted embeddings agree before training, up to the quadrature of a mean that is zero
 
 
 def test_network_over_lifted_columns_is_a_network(limit):
@@ -253,7 +253,7 @@ def test_limit_that_blows_up_or_rises_at_once_ends_with_status_1(tmp_path):
     outcome = dimension.run(dimension.DimensionConfig(**(SMALL | {"steps": 9}), activation="linear", learning_rate=1e4, out=tmp_path / "a"))
     assert outcome.status == 1
     assert "--learning-rate is too large" in outcome.text
-    outcome = dimension.run(dimension.DimensionConfig(**SMALL, learning_rate=100.0, out=tmp_path / "b"))
+    outcome = dimension.run(dimension.DimensionConfig(**(SMALL | {"steps": 1}), learning_rate=100.0, out=tmp_path / "b"))
     assert outcome.status == 1
     assert "--learning-rate is beyond what gradient descent bears" in outcome.text
 
