@@ -8,7 +8,10 @@ from hiddenwidth._claims import Claim
 from hiddenwidth._phase import MEMBERS as PHASE
 
 #: Variables with one entry a member, or of the reference's states.
-MEMBERS = ("hidden", "output", "loss", "diverged_at", "limit_hidden", "limit_output", *PHASE, *(f"scheme_{name}" for name in PHASE))
+MEMBERS = (
+    "hidden", "output", "loss", "diverged_at", "limit_hidden", "limit_output", "gap", "square", "output_gap", "limit_hidden2", "limit_output2", *PHASE,
+    *(f"scheme_{name}" for name in PHASE),
+)  # fmt: skip
 
 
 def claims(out: Path, name: str = "rates") -> list[Claim]:
@@ -32,7 +35,7 @@ def _copy(source: Path, target: Path, name: str) -> None:
     info, data = _record.read(source, name)
     kept = data[[k for k in data.data_vars if str(k) not in MEMBERS]]
     target.mkdir(parents=True, exist_ok=True)
-    kept.drop_vars([c for c in kept.coords if c not in kept.dims]).to_netcdf(target / f"{name}.nc", engine="h5netcdf")
+    kept.drop_vars([c for c in kept.coords if not kept[c].dims]).to_netcdf(target / f"{name}.nc", engine="h5netcdf")
     info["config"].pop("out", None)  # where it was written on that machine is nobody's business
     (target / f"{name}.json").write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
     (target / f"{name}.png").write_bytes((source / f"{name}.png").read_bytes())

@@ -7,7 +7,8 @@ r"""The error law over the embedding dimension D, measured term by term, and the
 
 Next orders. Networks: besides 1/L and x = D/(LM), as in `_law_fit`, the share w = r/D of coordinates in the span of the data, which move with their
 units while the others only collect noise; of first order for hidden states, where they count by their number. Usual size 1, so second orders have priors of
-sizes 1 (w^2), 4 (w/L) and 1 (w x). Limit: w free and w^2 with a prior of size 4.
+sizes 1 (w^2), 4 (w/L) and 1 (w x); for the bias, whose first order in 1/L is twice as large, 16 (1/L^2), 4 (x/L) and 8 (w/L). Limit: w free, of usual size 4,
+hence priors of sizes 16 (w^2) and 64 (w^3).
 """
 
 from typing import Any
@@ -47,8 +48,8 @@ SOURCE = {"depth": "Theorem 1, 1/L", "fluctuation": "Theorem 1, sqrt(D/(LM))", "
 
 RANGE_RULE = (
     "cells with LM >= 4 D and no divergence; while chi-square rejects at 1 %, the cells with the smallest LM/D are dropped; corrections of first order in "
-    "1/L, D/(LM) and (hidden states, bias) r/D free, of second order with priors; Mean ODE(D): r/D free, its square with a prior of size 4, the smallest D "
-    "dropped while points scatter about the law by more than 1 %"
+    "1/L, D/(LM) and (hidden states, bias) r/D free, of second order with priors; Mean ODE(D): r/D free, its square and cube with priors of sizes 16 and 64, "
+    "the smallest D dropped while points scatter about the law by more than 1 %"
 )
 
 
@@ -256,13 +257,15 @@ def fluctuation_law(grid: Grid, name: str, reduced: int) -> Law:
 def bias_law(grid: Grid, reduced: int) -> Law:
     """B ~ D^2/(L M)^2."""
     usable = grid.product >= LEAST_PRODUCT * grid.dim
-    return Law(("exponent_dim",), np.log(grid.dim)[:, None], (2.0,), 1 / grid.product**2, _corrections(grid, reduced, free=True), usable)
+    corrections = dict(_corrections(grid, reduced, free=True))
+    corrections |= {name: (corrections[name][0], size) for name, size in (("1/L^2", 16.0), ("x/L", 4.0), ("w/L", 8.0))}
+    return Law(("exponent_dim",), np.log(grid.dim)[:, None], (2.0,), 1 / grid.product**2, corrections, usable)
 
 
 def fit_limit(dims: Float[np.ndarray, " dim"], squares: Float[np.ndarray, "dim draw"], reduced: int, bootstrap: int, rng: np.random.Generator):
     """(fit of d^2/D, standard errors of the mean squares): the same pairs of draws stand at every D, and are resampled together."""
     w, squares = reduced / dims, squares.reshape(len(dims), -1, 2).mean(-1)
-    law = Law(("exponent",), np.log(dims)[:, None], (-1.0,), 1.0, {"w": (w, np.inf), "w^2": (w**2, 4.0)}, np.ones(len(dims), bool), dims)
+    law = Law(("exponent",), np.log(dims)[:, None], (-1.0,), 1.0, {"w": (w, np.inf), "w^2": (w**2, 16.0), "w^3": (w**3, 64.0)}, np.ones(len(dims), bool), dims)
     counts = seed_counts(squares.shape[1], bootstrap, rng) / squares.shape[1]
     grid = Grid(np.ones(len(dims)), np.ones(len(dims)), dims)
     fit: LawFit = fit_law(law, grid, squares.mean(1), counts @ squares.T, lambda mean, used: (SCATTER * mean) ** 2, rng)

@@ -1,9 +1,9 @@
 r"""Networks of any shape (L, M, D) against the one Mean ODE at D = infinity, every member with embeddings of its own.
 
-Let the columns of E (D x r) be what [W_E, W_U] has instead of an orthonormal basis: h_0 = E a_0 and W_U = E W, where a_0 and W are the start and the readout
-at D = infinity. Gaussian embeddings have independent standard normal entries in E. Orthogonal ones, E^T E = D I, leave the limit as it is at D = infinity; as
-the law of the units does not change under rotations, E = sqrt(D) (e_1 ... e_r) stands for all of them. The limit is lifted by the same columns, and a
-member's deviation is
+Let the columns of E (D x r) be what [W_E, W_U] has instead of an orthonormal basis: h_0 = E a_0 and W_U = E W, where a_0 and W are the start and the
+readout at D = infinity. The law of the units does not change under rotations of R^D, so only E^T E matters, and E = sqrt(D) [P; 0] stands for all with
+E^T E = D P^2: P = I for orthogonal embeddings, which leave the limit as it is at D = infinity, and P = G^(1/2) for Gaussian ones (`_limit.dimension`), whose
+draws are coupled across D. The limit is lifted by the same columns, and a member's deviation is
 
     x = h_L - E a(1),      gap = E^T x / D   (the coordinates of x in the span of the data when E^T E = D I),      square = |x|^2 / D.
 """
@@ -23,6 +23,7 @@ from tqdm.auto import tqdm
 
 from ._choices import choose, positive_int
 from ._ensemble import check_dtype, diverged_at, group_size
+from ._limit.dimension import gram_roots
 from ._limit.solution import Limit
 from ._parallel import default_workers, each
 from ._problem import EMBEDDINGS, StateSpace
@@ -61,8 +62,8 @@ def sweep_shapes(
     - `embedding`: `"gaussian"` (finite D is then an error of its own) or `"orthogonal"` (the limit is the same at every D).
     - `step`: gradient steps (default: all of the limit's).
     - `dtype`, `memory`, `workers`, `progress`: as for `sweep`.
-    - `key`: a member depends on it, its shape and its number alone; its embeddings on D instead of the shape, so that shapes of one D are compared on
-      the same ones.
+    - `key`: a member depends on it, its shape and its number alone. Its embeddings depend on D instead of the shape, through the same uniform numbers at
+      every D: shapes are compared on the same draws.
 
     **Returns:** a dataset over `cell` (coordinates depth, width, dim) with, for every member, the deviation from the lifted limit:
     `gap (cell, seed, batch, reduced)` and `square (cell, seed)` of the last hidden state, `output_gap (cell, seed, batch, out)`; and `diverged_at`
@@ -101,14 +102,14 @@ def sweep_shapes(
             own = key
             for part in cell:
                 own = jax.random.fold_in(own, part)
-            embed = jax.random.fold_in(key, cell.dim)
-            keys = jax.vmap(lambda i: (jax.random.fold_in(own, i), jax.random.fold_in(embed, i)))(jnp.arange(seeds))
+            keys = jax.vmap(lambda i: jax.random.fold_in(own, i))(jnp.arange(seeds))
+            roots = jnp.asarray(gram_roots(rank, (cell.dim,), seeds, draw_seed, pairs=False)[0] if embedding == "gaussian" else identity, dtype)
             space = limit.where.space.astype(dtype)
             scaling = limit.scaling.traced(dtype)
-            return jax.tree.map(
-                np.asarray, _members(limit.unit, scaling, space, jnp.asarray(target, dtype), keys, cell, step, groups[cell], embedding == "orthogonal")
-            )
+            return jax.tree.map(np.asarray, _members(limit.unit, scaling, space, jnp.asarray(target, dtype), keys, roots, cell, step, groups[cell]))
 
+    identity = np.broadcast_to(np.eye(rank), (seeds, rank, rank))
+    draw_seed = np.asarray(jax.random.key_data(key)).tolist()
     runs = _empty(cells, seeds, batch, rank, limit.problem.targets.shape[1])
     runs.attrs = {"problem_digest": limit.problem.digest(), "embedding": embedding, "step": step, "dtype": str(dtype), "reduced": rank}
     order = sorted(range(len(cells)), key=lambda i: -math.prod(cells[i]))  # largest first, so that the last to finish are short
@@ -128,23 +129,22 @@ def sweep_shapes(
 
 
 @eqx.filter_jit
-def _members(unit, scaling, space: StateSpace, target, keys, cell: Size, step: int, group: int, orthogonal: bool):
+def _members(unit, scaling, space: StateSpace, target, keys, roots, cell: Size, step: int, group: int):
     depth, width, dim = cell
     rank, dtype = space.start.shape[1], space.start.dtype
 
-    def member(pair):
-        key_net, key_embedding = pair
-        gaussian = jax.random.normal(key_embedding, (dim * rank,), dtype).reshape(dim, rank)
-        columns = math.sqrt(dim) * jnp.eye(dim, rank, dtype=dtype) if orthogonal else gaussian
+    def member(drawn):
+        key, root = drawn
+        columns = math.sqrt(dim) * jnp.zeros((dim, rank), dtype).at[:rank].set(root)
         lifted = StateSpace(space.start @ columns.T, columns @ space.unembedding, space.targets, space.loss_name, 1.0 / dim)
-        net = ResNet.init(unit, scaling, depth=depth, width=width, dim=dim, dtype=dtype, key=key_net)
+        net = ResNet.init(unit, scaling, depth=depth, width=width, dim=dim, dtype=dtype, key=key)
         seen = descend(unit, scaling, net.params, jnp.full((width,), 1.0 / width, dtype), lifted, step, (step,))[1]
         x = seen.hidden[0] - target @ columns.T
         square = jnp.mean(jnp.sum(x**2, axis=-1)) / dim
         return x @ columns / dim, square, seen.output[-1] - target @ space.unembedding, seen.loss
 
     with jax.default_matmul_precision("highest"):
-        return lax.map(member, keys, batch_size=group)
+        return lax.map(member, (keys, roots), batch_size=group)
 
 
 def _empty(cells: list[Size], seeds: int, batch: int, rank: int, out: int) -> xr.Dataset:

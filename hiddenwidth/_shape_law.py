@@ -35,7 +35,7 @@ def next_orders(depth: Any, width: Any, dim: Any, reduced: int) -> dict[str, Any
     """The columns of the expansion: 1/L, x = D/(LM), w = r/D, and their products."""
     u, w = 1.0 / np.asarray(depth, float), reduced / np.asarray(dim, float)
     x = np.asarray(dim, float) / (np.asarray(depth, float) * width)
-    return {"1/L": u, "x": x, "w": w, "1/L^2": u**2, "x^2": x**2, "x/L": x * u, "w^2": w**2, "w/L": w * u, "w x": w * x}
+    return {"1/L": u, "x": x, "w": w, "1/L^2": u**2, "x^2": x**2, "x/L": x * u, "w^2": w**2, "w^3": w**3, "w/L": w * u, "w x": w * x}
 
 
 class ShapeLaw(eqx.Module):

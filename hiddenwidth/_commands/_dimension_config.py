@@ -18,13 +18,10 @@ from .._two_layer import TwoLayer
 
 ProblemName = Literal["sine", "gaussian"]
 
-#: Ratios LM/D of the networks.
-LOADS = (4, 8, 16)
-
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """What a problem is run with unless the user says otherwise."""
+    """What a problem is run with unless the user says otherwise; `loads` are the ratios LM/D of the networks that the law is fitted to."""
 
     steps: int
     dims: tuple[int, ...]
@@ -37,10 +34,11 @@ class Sizes:
     depth_log2_points: int
     joint_seeds: int
     joint_dims: tuple[int, ...]
+    loads: tuple[int, ...] = (4, 8, 16)
 
     def cells(self) -> list[tuple[int, int, int]]:
         """(L, M, D) of the networks that the exponents in D are fitted to: the same ratios LM/D at every D."""
-        return sorted({(depth, max(1, load * dim // depth), dim) for dim in self.dims for depth in self.depths for load in LOADS})
+        return sorted({(depth, max(1, load * dim // depth), dim) for dim in self.dims for depth in self.depths for load in self.loads})
 
     def joint_shapes(self) -> list[tuple[int, int, int]]:
         """(L, M, D) of the networks that the joint law is tested on."""
@@ -50,9 +48,9 @@ class Sizes:
 POWERS = tuple(2**k for k in range(4, 13))
 SIZES = {
     ("sine", False): Sizes(10, (8, 16, 32, 64, 128), (8, 16, 32), 192, POWERS, 256, 13, 6, 10, 96, (32, 64, 128)),
-    ("sine", True): Sizes(10, (8, 16, 32, 64), (8, 16), 128, POWERS[:7], 64, 12, 4, 9, 32, (32, 64)),
+    ("sine", True): Sizes(10, (8, 16, 32, 64), (8, 16), 160, POWERS[:7], 64, 12, 4, 9, 32, (32, 64), (4, 16)),
     ("gaussian", False): Sizes(10, (16, 32, 64, 128), (8, 16, 32), 96, POWERS[2:], 32, 12, 6, 9, 48, (32, 64, 128)),
-    ("gaussian", True): Sizes(10, (16, 32, 64), (8, 16), 48, POWERS[2:7], 16, 10, 4, 8, 16, (32, 64)),
+    ("gaussian", True): Sizes(10, (16, 32, 64), (8, 16), 48, POWERS[2:7], 16, 10, 4, 8, 16, (32, 64), (4, 16)),
 }
 
 
@@ -68,7 +66,7 @@ class DimensionConfig:
     dims: tuple[int, ...] | None = None
     """Embedding dimensions D of the networks."""
     depths: tuple[int, ...] | None = None
-    """Depths L of the networks; widths follow from LM/D = 4, 8, 16."""
+    """Depths L of the networks; widths follow from LM/D = 4 to 16."""
     seeds: int | None = None
     """Independent initialisations of every shape."""
     limit_dims: tuple[int, ...] | None = None

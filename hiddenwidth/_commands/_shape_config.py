@@ -55,14 +55,15 @@ class ShapeConfig:
 
     def check_seeds(self) -> int:
         """Networks of every shape in the check."""
-        return (20 if self.quick else 96) if self.seeds is None else self.seeds
+        return (16 if self.quick else 96) if self.seeds is None else self.seeds
 
     def measurement(self, recorded: dict | None) -> DimensionConfig:
         """The run of `hiddenwidth dimension` that gives the constants, or the one that gave them."""
         names = ("problem", "steps", "learning_rate") if recorded is None else ("problem", "steps", "learning_rate", "activation")
         source = {k: getattr(self, k) for k in names} if recorded is None else {k: recorded[k] for k in names}
         seed = self.seed if recorded is None else recorded["seed"]
-        return DimensionConfig(**source, seed=seed, dtype=self.dtype, memory=self.memory, quick=True, progress=self.progress)
+        fewer = 64 if self.quick else None
+        return DimensionConfig(**source, seeds=fewer, seed=seed, dtype=self.dtype, memory=self.memory, quick=True, progress=self.progress)
 
 
 def check(config: ShapeConfig) -> None:

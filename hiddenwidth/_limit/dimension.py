@@ -8,11 +8,13 @@ G = T T^T / D with
 
 which costs the same at every D. Draw i uses the same uniform numbers at every D, so that E = sqrt(D) (G - I) converges draw by draw: the noise of the draws
 is common to all D and nearly leaves the exponent. Draws come in pairs from u and 1 - u, which have E and -E to leading order: the mean square of a pair is
-an expansion in 1/D, like its expectation, while that of one draw goes on with an odd term in 1/sqrt(D). The quadrature points are shared as well; their error
-leaves differences, too.
+an expansion in 1/D, like its expectation, while that of one draw goes on with an odd term in 1/sqrt(D). The uniform numbers are scrambled Sobol points, more
+even than independent ones; intervals treat pairs as independent and so are too wide rather than too narrow. The quadrature points are shared as well; their
+error leaves differences, too.
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -21,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from scipy import special, stats
+from scipy.stats import qmc
 from tqdm.auto import tqdm
 
 from .._choices import positive_float, positive_int
@@ -68,7 +71,7 @@ def dimension_error(
     **Arguments:** as for `mean_ode`, with the data of `problem` at any D, and
 
     - `dims`: embedding dimensions, each at least r = rank X + d_out.
-    - `draws`: embeddings, an even number: draws 2i and 2i + 1 are antithetic, pairs independent. `seed`: of the draws.
+    - `draws`: embeddings, an even number: draws 2i and 2i + 1 are antithetic. `seed`: of the draws.
     - `quadrature`: shared by all solutions, so few points do (default: 2^9 points; the first replicate is used).
 
     **Returns:** a `DimensionError`.
@@ -117,11 +120,13 @@ def check_dims(dims: tuple[int, ...], rank: int) -> tuple[int, ...]:
     return found
 
 
-def gram_roots(rank: int, dims: tuple[int, ...], draws: int, seed: int) -> Float[np.ndarray, "dim draw reduced reduced"]:
-    """P = G^(1/2), symmetric, for every D; draw i does not depend on their number, and draws 2i and 2i + 1 are antithetic."""
+def gram_roots(rank: int, dims: tuple[int, ...], draws: int, seed: int | Sequence[int], *, pairs: bool = True) -> Float[np.ndarray, "dim draw reduced reduced"]:
+    """P = G^(1/2), symmetric, for every D; draw i does not depend on their number. `pairs`: draws 2i and 2i + 1 are antithetic."""
     lower = np.tril_indices(rank)
-    uniform = np.stack([np.random.default_rng([seed, i // 2]).uniform(2.0**-53, 1 - 2.0**-53, len(lower[0])) for i in range(draws)])
-    uniform[1::2] = 1 - uniform[1::2]
+    rng = np.random.default_rng([seed] if isinstance(seed, int) else list(seed))
+    number = (draws + 1) // 2 if pairs else draws
+    points = qmc.Sobol(len(lower[0]), scramble=True, bits=30, rng=rng).random_base2(math.ceil(math.log2(max(number, 2))))[:number] + 2.0**-31
+    uniform = np.stack([points, 1 - points], 1).reshape(2 * number, -1)[:draws] if pairs else points
     roots = np.empty((len(dims), draws, rank, rank))
     for which, dim in enumerate(dims):
         factor = np.zeros((draws, rank, rank))
