@@ -9,7 +9,6 @@ import pytest
 import hiddenwidth as hw
 from hiddenwidth import _record
 from hiddenwidth._commands import dimension
-from hiddenwidth._commands._dimension_measure import steps_before_horizon
 from hiddenwidth._dimension_fit import _with_rest, bias_law, fit_limit, fluctuation_law
 from hiddenwidth._joint import joint_claim, joint_table
 from hiddenwidth._law_fit import Grid, fit_law
@@ -188,12 +187,6 @@ def test_fit_and_joint_law_end_to_end(limit, error):
         hw.fit_dimension(runs, error._replace(problem_digest="0"), limit, depth)
 
 
-def test_horizon(limit):
-    assert steps_before_horizon(limit) == 3
-    wild = hw.mean_ode(INFINITE, UNIT, hw.mlu(40.0), steps=3, quadrature=hw.Sobol(6, 1), tolerance=1e-5, budget=False)
-    assert steps_before_horizon(wild) < 3
-
-
 REFUSED = [
     (lambda limit: hw.dimension_error(INFINITE, UNIT, SCALING, dims=(16,), steps=1, draws=3), "draws=3 is odd; expected an even number"),
     (lambda limit: hw.dimension_error(INFINITE, UNIT, SCALING, dims=(1, 16), steps=1), "dims=1 is too small for these data; expected at least 2"),
@@ -233,7 +226,7 @@ def test_command_writes_a_record(record):
     assert "hidden.limit.exponent" in outcome.text
     info, data = _record.read(out, "dimension")
     assert {c["name"] for c in info["claims"]} >= {"hidden.fluctuation.exponent_dim", "output.limit.exponent", "hidden.limit.constant"}
-    assert info["reference"]["steps_before_horizon"] == 2
+    assert info["reference"]["step"] == 2
     assert data.limit_hidden2.shape == (3, 16, 3)
     picture = (out / "dimension.png").read_bytes()
     (out / "dimension.png").unlink()

@@ -160,9 +160,7 @@ def law_record(tmp_path_factory):
     claims = [claim(f"{o}.{t}.constant", x, 0.01 * x, 0.02 * x, source="test") for o, row in values.items() for t, x in zip(terms, row, strict=True)]
     extra = {"goodness": {f"{o}.law": {"cosine": 0.1, "ends": 2, "reduced": 2, "orders": {}} for o in values}}
     config = {"problem": "sine", "steps": 2, "learning_rate": 1.0, "activation": "tanh", "seed": 0}
-    _record.write(
-        out, "dimension", xr.Dataset(), claims, reference={"steps_before_horizon": 2}, diverged=0, config=config, dtype="float32", wall_s=0.0, **extra
-    )
+    _record.write(out, "dimension", xr.Dataset(), claims, reference={"step": 2}, diverged=0, config=config, dtype="float32", wall_s=0.0, **extra)
     return out
 
 

@@ -74,7 +74,7 @@ class DimensionConfig:
     draws: int | None = None
     """Embeddings of the Mean ODE at every D, an even number: they come in antithetic pairs."""
     steps: int | None = None
-    """Gradient steps k; taken back to where the loss of the limit first rises."""
+    """Gradient steps k; taken back to the stability horizon of the limit."""
     learning_rate: float = 1.0
     """Normalised learning rate, of order one at every shape."""
     activation: Literal["tanh", "erf", "gelu", "softplus", "linear"] = "tanh"

@@ -12,6 +12,7 @@ from .._limit.dimension import DimensionError, check_dims, dimension_error
 from .._limit.infinite_width import DepthError, depth_error
 from .._limit.mean_ode import mean_ode
 from .._limit.solution import Limit
+from .._limit.stability import Horizon, horizon
 from .._parallel import default_workers
 from .._quadrature import Sobol
 from ._dimension_config import DimensionConfig, Sizes
@@ -21,12 +22,17 @@ LADDER = (4, 8, 16, 32, 64, 128)
 
 
 class References(NamedTuple):
-    """Everything that needs no network: the limit at D = infinity, how many steps of it the law is claimed for, errors of D and of L alone."""
+    """Everything that needs no network: the limit at D = infinity and its horizon, errors of D and of L alone."""
 
     limit: Limit
-    steps: int
+    reach: Horizon
     error: DimensionError
     depth: DepthError
+
+    @property
+    def steps(self) -> int:
+        """The step at which the law is fitted."""
+        return self.reach.step
 
 
 class NothingLeftError(ValueError):
@@ -44,28 +50,23 @@ def refuse_early(config: DimensionConfig, sizes: Sizes, shapes: list[tuple[int, 
 
 
 def references(config: DimensionConfig, sizes: Sizes) -> References:
-    """Solve the limits. Raises `DivergedError` where training blows up in the limit, `NothingLeftError` where the loss rises at once."""
+    """Solve the limits. Raises `DivergedError` where training blows up in the limit, `NothingLeftError` where no step is stable."""
     problem, unit, scaling = config.make()
     tolerance = 1e-7 if unit.smooth else None
     limit = mean_ode(
         problem, unit, scaling, steps=sizes.steps, quadrature=Sobol(sizes.log2_points, sizes.replicates), tolerance=tolerance, progress=config.progress
     )
-    steps = steps_before_horizon(limit)
-    if steps < 1:
-        raise NothingLeftError("the loss of the Mean ODE rises at the first step: learning_rate= is beyond what gradient descent bears. Lower it.")
+    reach = horizon(limit)
+    if reach.step < 1:
+        raise NothingLeftError(f"the law cannot be claimed at any step: {reach}. Lower learning_rate.")
+    steps = reach.step
     error = dimension_error(
         problem, unit, scaling, dims=sizes.limit_dims, steps=steps, draws=sizes.draws, tolerance=tolerance, seed=config.seed, progress=config.progress
     )
     depth = depth_error(
         problem, unit, scaling, depths=(*sizes.depths, *LADDER), steps=steps, quadrature=Sobol(sizes.depth_log2_points, 4), progress=config.progress
     )
-    return References(limit, steps, error, depth)
-
-
-def steps_before_horizon(limit: Limit) -> int:
-    """The last step before the loss of the limit first rises: beyond it solutions that agree part, and no law in D is claimed."""
-    losses = [limit.loss(k) for k in range(limit.steps + 1)]
-    return next((k for k in range(limit.steps) if losses[k + 1] > losses[k]), limit.steps)
+    return References(limit, reach, error, depth)
 
 
 def networks(config: DimensionConfig, sizes: Sizes, found: References) -> xr.Dataset:

@@ -63,12 +63,22 @@ def _finish(config: DimensionConfig, sizes: Sizes, found: References, runs: xr.D
     limit = found.limit
     reference = {
         "standard_error": {"hidden": limit.hidden_error(found.steps), "output": limit.output_error(found.steps)},
-        "budget": limit.budget._asdict() if limit.budget else None, "steps_before_horizon": found.steps,
+        "budget": limit.budget._asdict() if limit.budget else None, "step": found.steps,
     }  # fmt: skip
     diverged = int((runs.diverged_at >= 0).sum())
     wall = time.perf_counter() - start
     _record.write(
-        config.out, "dimension", data, claims, reference=reference, diverged=diverged, wall_s=wall, range_rule=RANGE_RULE, goodness=fit.goodness, **common
+        config.out,
+        "dimension",
+        data,
+        claims,
+        reference=reference,
+        diverged=diverged,
+        wall_s=wall,
+        range_rule=RANGE_RULE,
+        goodness=fit.goodness,
+        horizon=found.reach._asdict(),
+        **common,
     )
     draw(config.out)
     return Outcome(0, _report(config, sizes, found, fit, claims, diverged, time.perf_counter() - start))
@@ -98,7 +108,7 @@ def draw(out: Path) -> None:
 
     record = _record.read(out, "dimension")
     c = record.info["config"]
-    steps = record.info["reference"]["steps_before_horizon"]
+    steps = record.info["reference"]["step"]
     title = (
         f"{c['problem']}: {steps} steps at learning rate {c['learning_rate']:g}, {c['activation']} units, {c['seeds']} initialisations a point, "
         f"{c['draws']} embeddings a Mean ODE (bars: 95 %)"
@@ -118,8 +128,7 @@ def _report(config: DimensionConfig, sizes: Sizes, found: References, fit: Dimen
         f"{config.problem}: n={len(limit.problem.inputs)} steps={steps} {shapes}",
         f"Mean ODE(infinity): loss {limit.loss(0):.4f} -> {limit.loss(steps):.4f}; standard error {errors}",
     ]
-    if steps < sizes.steps:
-        lines.append(f"The loss of the limit rises after step {steps}: of {sizes.steps} steps these are beyond the horizon, and the law is not claimed there.")
+    lines.append(f"{found.reach}" + (f": the law is fitted at step {steps}, not {sizes.steps}" if steps < sizes.steps else ""))
     lines += ["", table(claims), ""]
     for name, g in fit.goodness.items():
         if "chi2" in g:

@@ -49,7 +49,7 @@ def run(config: ShapeConfig) -> Outcome:
             claims = [c for c in fit.claims if c.name.endswith("constant")]
         else:
             laws, claims = _laws(recorded)
-            steps = int(recorded.info["reference"]["steps_before_horizon"])
+            steps = int(recorded.info["reference"]["step"])
             limit = mean_ode(*measurement.make(), steps=steps, quadrature=Sobol(sizes.log2_points, sizes.replicates), tolerance=1e-7, progress=config.progress)
     except (DivergedError, NothingLeftError) as error:
         return Outcome(1, f"{str(error).replace('learning_rate= is', '--learning-rate is')} No network was trained.")
@@ -101,7 +101,7 @@ def _finish(config: ShapeConfig, measurement, laws: dict[str, ShapeLaw], limit: 
 
 
 def _write(config: ShapeConfig, data: xr.Dataset, claims, best: BestShape, limit: Limit, steps: int, found: list[Rival], diverged: int, start: float, **extra):
-    reference = {"standard_error": {"hidden": limit.hidden_error(steps), "output": limit.output_error(steps)}, "steps_before_horizon": steps}
+    reference = {"standard_error": {"hidden": limit.hidden_error(steps), "output": limit.output_error(steps)}, "step": steps}
     _record.write(
         config.out, "shape", data, claims, reference=reference, diverged=diverged, config=dataclasses.asdict(config), dtype=config.dtype,
         wall_s=time.perf_counter() - start, shape=as_json(best), checked=[r._asdict() for r in found], **extra,
