@@ -11,6 +11,7 @@ sizes 1 (w^2), 4 (w/L) and 1 (w x); for the bias, whose first order in 1/L is tw
 hence priors of sizes 16 (w^2) and 64 (w^3).
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -150,7 +151,7 @@ def _fit_observable(name: str, runs: xr.Dataset, error: DimensionError, limit: L
     values = {k: np.array([getattr(c, k) for c in cells]) for k in ("variance", "bias2")}
     draws = {k: np.stack([getattr(c, f"{k}_draws") for c in cells], 1) for k in values}
     fluctuation = fit_law(fluctuation_law(grid, name, error.reduced), grid, values["variance"], draws["variance"], variance_of_variance(cells), rng)
-    bias = fit_law(bias_law(grid, error.reduced), grid, values["bias2"], draws["bias2"], variance_of_bias2(cells, runs.sizes["seed"]), rng)
+    bias = fit_law(bias_law(grid, error.reduced), grid, values["bias2"], draws["bias2"], calibrated(cells, runs.sizes["seed"], draws["bias2"]), rng)
     squares = getattr(error, name)[:, :, step]
     dims = np.array(error.dims, float)
     at_infinity, limit_se = fit_limit(dims, squares, error.reduced, bootstrap, rng)
@@ -260,6 +261,18 @@ def bias_law(grid: Grid, reduced: int) -> Law:
     corrections = dict(_corrections(grid, reduced, free=True))
     corrections |= {name: (corrections[name][0], size) for name, size in (("1/L^2", 16.0), ("x/L", 4.0), ("w/L", 8.0))}
     return Law(("exponent_dim",), np.log(grid.dim)[:, None], (2.0,), 1 / grid.product**2, corrections, usable)
+
+
+def calibrated(cells: list[CellStatistics], seeds: int, draws: Float[np.ndarray, "draws cells"]) -> Callable:
+    """Sampling variance of B as a function of its mean, with one factor that makes it agree with the bootstrap where B is clear of its noise.
+
+    The formula takes the bias to point nowhere in particular. Where it points along the largest fluctuations it is noisier, and the other way round.
+    """
+    variance = variance_of_bias2(cells, seeds)
+    value, seen = np.array([c.bias2 for c in cells]), draws.var(0, ddof=1)
+    clear = value > NORMAL_95 * np.sqrt(seen)  # False for NaN
+    factor = float(np.median(seen[clear] / variance(value[clear], clear))) if clear.any() else 1.0
+    return lambda mean, used: factor * variance(mean, used)
 
 
 def fit_limit(dims: Float[np.ndarray, " dim"], squares: Float[np.ndarray, "dim draw"], reduced: int, bootstrap: int, rng: np.random.Generator):

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from ._claims import Claim, claim
+from ._law_fit import NORMAL_95
 from ._limit.infinite_width import DepthError
 from ._limit.solution import Limit
 from ._limit.stability import Horizon
@@ -91,9 +92,5 @@ def growth_claims(label: str, data: xr.Dataset, last: int) -> list[Claim]:
         if law is not None:
             kind = "k^gamma" if law.kind == "power" else "exp(lambda k)"
             source = f"growth law of the constant, {kind}, rms of the logarithm {law.residual:.2g} (the other law: {law.residual_other:.2g})"
-            found.append(
-                claim(f"{label}.{name}.growth[{kind}]", law.rate, law.half_width / 1.96, law.half_width, source=source)._replace(verdict="holds", why="")
-                if math.isfinite(law.half_width)
-                else claim(f"{label}.{name}.growth[{kind}]", law.rate, math.nan, math.nan, source=source)
-            )
+            found.append(claim(f"{label}.{name}.growth[{kind}]", law.rate, law.half_width / NORMAL_95, law.half_width, source=source))
     return found

@@ -88,7 +88,7 @@ def fit_rates(
     reach = horizon(limit) if reach is None else reach
     depths = tuple(int(d) for d in runs.depth.values)
     if depth is None:
-        depth = depth_error(limit.problem, limit.unit, limit.scaling, depths=(*depths, *LADDER), steps=steps, nodes=len(limit.nodes))
+        depth = depth_error(limit.problem, limit.unit, limit.scaling, depths=(*depths, *LADDER), steps=steps)
     missing = set(depths) - set(depth.depths)
     if missing or depth.step != steps:
         raise ValueError(f"depth covers depths {depth.depths} at step {depth.step}; expected all of {depths} at step {steps}. Leave depth=None.")
@@ -177,7 +177,7 @@ def _fit_observable(seen: Observable, depth: DepthError, dim: float, bootstrap: 
 def depth_curve(fit: DepthFit, depth: Float[np.ndarray, " points"]) -> Float[np.ndarray, " points"]:
     """The fitted a/L with its next orders."""
     powers = np.stack([depth ** -float(q) for q in range(1, len(fit.corrections) + 1)], -1)
-    return fit.constant.value / depth * np.exp(powers @ fit.corrections)
+    return fit.constant.value / depth * np.exp(np.clip(powers @ fit.corrections, -100, 100))  # beyond the horizon corrections may be absurd
 
 
 def _doubt(p_value: float, used: Bool[np.ndarray, " cells"]) -> str:

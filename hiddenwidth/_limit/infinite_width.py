@@ -19,10 +19,13 @@ from .._scaling import Scaling
 from .._train import check_hidden_steps, descend
 from .._unit import AbstractUnit
 from .integrate import DivergedError, standard_points
-from .mean_ode import coordinates_of, mean_ode
+from .mean_ode import coordinates_of, default_nodes, mean_ode
 from .reduction import Coordinates
 from .relative import Centred
 from .solution import standard_error
+
+#: After many steps the depth error is measured with this many times the usual nodes. The particles are few, so it costs little.
+NODE_FACTOR = 3
 
 
 class InfiniteWidth(eqx.Module):
@@ -136,7 +139,7 @@ def depth_error(
     quadrature: AbstractQuadrature | None = None,
     coordinates: str = "auto",
     centre: bool = False,
-    nodes: int = 12,
+    nodes: int | None = None,
     tolerance: float | None = None,
     progress: bool = False,
 ) -> DepthError:
@@ -166,7 +169,7 @@ def depth_errors(
     quadrature: AbstractQuadrature | None = None,
     coordinates: str = "auto",
     centre: bool = False,
-    nodes: int = 12,
+    nodes: int | None = None,
     tolerance: float | None = None,
     progress: bool = False,
 ) -> dict[int, DepthError]:
@@ -174,6 +177,8 @@ def depth_errors(
     quadrature = Sobol(log2_points=11, replicates=4) if quadrature is None else quadrature
     depths = tuple(sorted({positive_int("depths", d) for d in depths}))
     steps = max(at)
+    # The interpolation error of the Mean ODE does not cancel, and must be small beside a/L of the deepest network.
+    nodes = NODE_FACTOR * default_nodes(steps) if nodes is None and steps > 16 else nodes
     limit = mean_ode(
         problem, unit, scaling, steps=steps, quadrature=quadrature, coordinates=coordinates, centre=centre, nodes=nodes, tolerance=tolerance,
         budget=False, progress=progress,

@@ -34,7 +34,7 @@ def mean_ode(
     *,
     steps: int,
     quadrature: AbstractQuadrature | None = None,
-    nodes: int = 12,
+    nodes: int | None = None,
     tolerance: float | None = None,
     coordinates: str = "auto",
     centre: bool = False,
@@ -48,7 +48,7 @@ def mean_ode(
     - `problem`, `unit`, `scaling`: what is trained. `problem.dim` may be `math.inf`.
     - `steps`: gradient steps k.
     - `quadrature`: rule for mu_0, by default `Sobol()`; its replicates give the standard errors.
-    - `nodes`: Chebyshev nodes in depth-time.
+    - `nodes`: Chebyshev nodes in depth-time (default: 12 up to 16 steps, then one more a step, as units grow rougher in s while they train).
     - `tolerance`: relative and absolute tolerance of the ODE solver (default: 1e-8; 1e-5 for an activation with a kink).
     - `coordinates`: `"reduced"` (exact reduction to the span of the data, for Gaussian two-layer units, any D and D infinite), `"ambient"` (R^D, any
       unit) or `"auto"` (reduced where it is proved).
@@ -74,7 +74,7 @@ def mean_ode(
     ```
     """
     positive_int("steps", steps)
-    positive_int("nodes", nodes, at_least=3)
+    nodes = default_nodes(steps) if nodes is None else positive_int("nodes", nodes, at_least=3)
     tolerance = default_tolerance(unit) if tolerance is None else positive_float("tolerance", tolerance)
     quadrature = Sobol() if quadrature is None else quadrature
     where = coordinates_of(problem, unit, scaling, coordinates)
@@ -91,6 +91,11 @@ def mean_ode(
 def refine(solution: Limit) -> Limit:
     """The solution with its error budget."""
     return eqx.tree_at(lambda s: s.budget, solution, _budget(solution), is_leaf=lambda x: x is None)
+
+
+def default_nodes(steps: int) -> int:
+    """Enough for an interpolation error far below that of the quadrature."""
+    return 12 + max(0, steps - 16)
 
 
 def default_tolerance(unit: AbstractUnit) -> float:

@@ -43,7 +43,7 @@ def horizon(data: xr.Dataset, *, title: str = ""):
 
 def _stability_panel(axis, one: xr.Dataset, title: str) -> None:
     axis.semilogy(one.every_step, one.loss, color="C0", label="loss of the limit")
-    axis.semilogy(one.every_step, one.sharpness, color="C3", label=r"sharpness $\eta S$")
+    axis.semilogy(one.every_step, one.sharpness.where(one.sharpness > 0), color="C3", label=r"sharpness $\eta S$")
     axis.semilogy(one.every_step, one.amplification, color="C2", label="amplification of a perturbation")
     axis.axhline(2.0, color="C3", lw=1, ls=":", label="2: the step overshoots")
     axis.set(title=f"stability of the limit, {title}")
