@@ -13,8 +13,8 @@ class Claim(NamedTuple):
     """One line of the table and of the record.
 
     The verdict is "holds" when the theory's value lies in the 95 % interval and the interval is no wider than `max_width`, "fails" when the value lies
-    outside, "undetermined" otherwise; `why` says what was missing. A constant, which theory only claims to exist, "holds" when it is resolved: interval
-    clear of 0 and no wider than half of it.
+    outside, "undetermined" otherwise; `why` says what was missing. `near` and `above` make claims about a tolerance and about a bound, which stand in
+    `theory`. A constant, which theory only claims to exist, "holds" when it is resolved: interval clear of 0 and no wider than half of it.
     """
 
     name: str
@@ -63,6 +63,31 @@ def claim(
         verdict, why = "holds", ""
     else:
         verdict, why = "fails", f"theory's {theory:g} is outside the interval"
+    return Claim(name, float(value), float(se), (float(interval[0]), float(interval[1])), theory, max_width, verdict, why, source)
+
+
+def near(name: str, value: float, se: float, half_width: float, tolerance: float, *, source: str, doubt: str = "") -> Claim:
+    """A deviation that should be 0 within a tolerance: "holds" when the whole interval is inside, "fails" when the whole interval is outside."""
+    low, high = value - half_width, value + half_width
+    return _bounded(name, value, se, (low, high), -tolerance <= low and high <= tolerance, low > tolerance or high < -tolerance, 0.0, tolerance, source, doubt)
+
+
+def above(name: str, value: float, se: float, half_width: float, bound: float, *, source: str, doubt: str = "") -> Claim:
+    """A number that should exceed a bound: "holds" when the whole interval does, "fails" when none of it does."""
+    low, high = value - half_width, value + half_width
+    return _bounded(name, value, se, (low, high), low > bound, high <= bound, bound, None, source, doubt)
+
+
+def _bounded(name, value, se, interval, inside: bool, outside: bool, theory: float, max_width: float | None, source: str, doubt: str) -> Claim:
+    limit = f"tolerance of {max_width:g}" if max_width is not None else f"bound of {theory:g}"
+    verdict: Verdict = "undetermined"
+    why = doubt or f"the interval reaches across the {limit}"
+    if not (math.isfinite(value) and math.isfinite(interval[0]) and math.isfinite(interval[1])):
+        why = doubt or "not measured"
+    elif not doubt and inside:
+        verdict, why = "holds", ""
+    elif not doubt and outside:
+        verdict, why = "fails", f"the whole interval is on the wrong side of the {limit}"
     return Claim(name, float(value), float(se), (float(interval[0]), float(interval[1])), theory, max_width, verdict, why, source)
 
 

@@ -58,8 +58,9 @@ class LazyReference(eqx.Module):
 def lazy_order(unit: TwoLayer) -> int:
     r"""The power p of 1/alpha^p in Mean ODE(alpha) minus tangent ODE, from symmetry.
 
-    The term of order 1/alpha is E[D_z^2 phi (d, d)] / 2 with d the first displacement of a unit. Under v -> -v it changes sign, so a symmetric law of v makes
-    it vanish. It is also odd under u -> -u when the activation is odd. Without either symmetry p = 1.
+    Let d_1, d_2 be the first and second orders of a unit's displacement. The term of order 1/alpha is E[D_z phi d_2 + D_z^2 phi (d_1, d_1) / 2]. Under v -> -v
+    it changes sign, so a symmetric law of v makes it vanish. It is also odd under u -> -u when the activation is odd up to a constant, as only its
+    derivatives and its product with a mean-zero v enter. Without either symmetry p = 1.
 
     **Example:** `hw.lazy_order(hw.TwoLayer("softplus", law="skewed"))`, 1.
     """
@@ -67,7 +68,7 @@ def lazy_order(unit: TwoLayer) -> int:
         return 2
     at = np.linspace(0.1, 4.0, 16)
     with jax.enable_x64(True):
-        even = np.asarray(unit.sigma(jnp.asarray(at)) + unit.sigma(jnp.asarray(-at)))
+        even = np.asarray(unit.sigma(jnp.asarray(at)) + unit.sigma(jnp.asarray(-at)) - 2 * unit.sigma(jnp.zeros_like(at)))
     return 2 if np.abs(even).max() < 1e-12 else 1
 
 

@@ -7,25 +7,26 @@ where A ~ 1/alpha^2 and as (LM/D)^(1/4) where A ~ 1/alpha.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
+from scipy import stats
 
-from ._claims import Claim, claim, table
+from ._claims import Claim, above, claim, table
 from ._depth_fit import fit_depth
 from ._law_fit import NORMAL_95, REJECT, Corrections, Grid, Law, LawFit, fit_law, variance_of_variance
 from ._lazy import LazyReference
+from ._lazy_cells import MAX_SPREAD, Cells, flat_grid, fluctuation_curve, lazy_cells, predicted_variance, rms
 from ._lazy_optimum import WINDOW, optimum_claims, optimum_curve
 from ._rates import MIN_SEEDS
-from ._statistics import CellStatistics, cell_statistics, missing_cell, seed_counts
 
 #: From here on A(alpha) and the depth law are expanded in 1/alpha.
 ASYMPTOTIC_FROM = 4.0
-#: Cells from which the powers of the fluctuation are fitted: 1/alpha and alpha^2 D/(LM) small enough to be expanded in.
-MIN_ALPHA, MAX_SPREAD = 2.0, 0.5
+#: Cells from which the powers of the fluctuation are fitted: 1/alpha small enough to be expanded in (and alpha^2 D/(LM), `MAX_SPREAD`).
+MIN_ALPHA = 2.0
 
 MAX_WIDTH = {"tangent": 0.1, "depth": 0.02, "exponent_alpha": 0.08, "exponent_depth": 0.08, "exponent_width": 0.08}
 RANGE_RULE = (
@@ -53,23 +54,6 @@ class LazyFit(eqx.Module):
         return table(self.claims)
 
 
-class Cells(NamedTuple):
-    """Statistics of all cells of one observable, axes (shape, alpha), and what theory adds up to."""
-
-    statistics: list[CellStatistics]
-    floor2: Float[np.ndarray, "shape alpha"]  # |A + a/L|^2, no noise
-    floor2_open: Float[np.ndarray, " alpha"]  # |A|^2
-    linearised2: Float[np.ndarray, "shape alpha"]  # mean square distance of networks to the full linearisation
-
-    def array(self, name: str) -> np.ndarray:
-        """One statistic as (shape, alpha)."""
-        return np.array([getattr(c, name) for c in self.statistics]).reshape(self.floor2.shape)
-
-    def draws(self, name: str) -> Float[np.ndarray, "draws shape alpha"]:
-        """Bootstrap draws of one statistic."""
-        return np.stack([getattr(c, name) for c in self.statistics], 1).reshape(-1, *self.floor2.shape)
-
-
 def fit_lazy(runs: xr.Dataset, reference: LazyReference, *, bootstrap: int = 1000, seed: int = 0) -> LazyFit:
     r"""Measure the three terms, the best alpha with its scaling, and the distances to the three candidates for a limit.
 
@@ -82,7 +66,17 @@ def fit_lazy(runs: xr.Dataset, reference: LazyReference, *, bootstrap: int = 100
 
     Source: arXiv 2509.10167, Theorem 2.
 
-    **Example:** `hw.fit_lazy(runs, reference)["hidden.fluctuation.exponent_alpha"]`
+    **Example:**
+
+    ```python
+    problem = hw.problems.sine(6, dim=4, key=jax.random.key(0), embedding="orthogonal")
+    small = hw.Sobol(6, 2, symmetric=True)
+    alphas, shapes = [1.0, 2.0, 4.0, 8.0], [(8, 16), (16, 16)]
+    common = {"alphas": alphas, "steps": 2}
+    reference = hw.lazy_reference(problem, unit, hw.mlu(), depths=[8, 16, 32, 64], quadrature=small, depth_quadrature=small, **common)
+    runs = hw.lazy_sweep(problem, unit, hw.mlu(), shapes=shapes, seeds=[8, 8], key=jax.random.key(1), **common)
+    hw.fit_lazy(runs, reference)["hidden.fluctuation.exponent_alpha"]
+    ```
     """
     _check(runs, reference)
     rng = np.random.default_rng(seed)
@@ -92,17 +86,19 @@ def fit_lazy(runs: xr.Dataset, reference: LazyReference, *, bootstrap: int = 100
     for name in ("hidden", "output"):
         claims += gap_claims(name, reference.alphas, getattr(reference, f"{name}_gap"), reference.order)
         claims += _depth_claims(name, reference)
-        cells = _cells(name, runs, reference, bootstrap, rng)
-        fluctuation, b2, found, good = _fluctuation(name, runs, cells, reference.order, rng)
+        cells = lazy_cells(name, runs, reference, bootstrap, rng)
+        fluctuation, found, good = _fluctuation(name, runs, cells, reference.order, rng)
         claims += found
         goodness |= good
+        b2 = fluctuation_curve(runs, cells, float(runs.attrs["dim"]) if name == "hidden" else 1.0)
         frames.append(_frame(name, runs, reference, cells, fluctuation, b2))
         if name == "hidden":
             curve = optimum_curve(reference, b2)
         if name == "hidden":
-            predicted2 = cells.floor2 + predicted_variance(runs, b2, float(runs.attrs["dim"]))
-            claims += optimum_claims(name, runs, cells.array("error2"), cells.draws("error2_draws"), predicted2)
-            claims += _which_limit(name, runs, reference, cells)
+            dim = float(runs.attrs["dim"])
+            others = [predicted_variance(runs, fluctuation_curve(runs, cells, dim, without=i), dim)[i] for i in range(runs.sizes["shape"])]
+            claims += optimum_claims(name, runs, cells.array("error2"), cells.draws("error2_draws"), cells.floor2 + np.stack(others))
+            claims += limit_claims(name, runs, reference, cells)
     data: Any = xr.concat(frames, "observable")
     return LazyFit(claims, goodness, xr.merge([data, curve]))
 
@@ -119,11 +115,6 @@ def _check(runs: xr.Dataset, reference: LazyReference) -> None:
         raise ValueError("runs and reference were computed for different problems (data, embeddings or loss differ); expected the same on both sides.")
     if runs.attrs["steps"] != reference.tangent.steps:
         raise ValueError(f"runs end at step {runs.attrs['steps']} and reference at {reference.tangent.steps}; expected the same number of steps.")
-
-
-def rms(x: np.ndarray, axes: tuple[int, ...] = (-2, -1)) -> Any:
-    """Root mean square over data and coordinates."""
-    return np.sqrt(np.mean(x**2, axis=axes))
 
 
 def gap_claims(
@@ -162,36 +153,6 @@ def _depth_claims(name: str, reference: LazyReference) -> list[Claim]:
     return claims
 
 
-def _cells(name: str, runs: xr.Dataset, reference: LazyReference, bootstrap: int, rng: np.random.Generator) -> Cells:
-    members = runs[name].transpose("shape", "alpha", "seed", "batch", ...).values.astype(np.float64)
-    norm = math.sqrt(members.shape[-2] * members.shape[-1])
-    flat = members.reshape(*members.shape[:3], -1) / norm
-    target = getattr(reference.tangent, name)().ravel() / norm
-    other = getattr(reference.linearised, name)().ravel() / norm
-    rows = [int(np.argmin(np.abs(reference.alphas - a))) for a in runs.alpha.values]
-    columns = [reference.depths.index(int(d)) for d in runs.depth.values]
-    gap = getattr(reference, f"{name}_gap").mean(1)[rows]
-    shift = getattr(reference, f"{name}_shift").mean(1)[rows]
-    floor2 = np.stack([np.mean((gap + shift[:, c]) ** 2, axis=(1, 2)) for c in columns])
-    found, linearised2 = [], np.full(floor2.shape, np.nan)
-    for i, j in np.ndindex(floor2.shape):
-        seeds = int(runs.seeds.values[i])
-        if not runs.done.values[i, j] or (runs.diverged_at.values[i, j] >= 0).any():
-            found.append(missing_cell(bootstrap))
-            continue
-        x = flat[i, j, :seeds] - target
-        found.append(cell_statistics(x, x, np.zeros(x.shape[1]), 0.0, np.zeros((bootstrap, x.shape[1])), seed_counts(seeds, bootstrap, rng)))
-        linearised2[i, j] = np.mean(np.sum((flat[i, j, :seeds] - other) ** 2, axis=1))
-    return Cells(found, floor2, np.mean(gap**2, axis=(1, 2)), linearised2)
-
-
-def _grid(runs: xr.Dataset) -> tuple[Grid, Float[np.ndarray, " cells"]]:
-    """Depth, width and alpha of every cell, flattened."""
-    alphas = runs.alpha.values.astype(float)
-    depth, width = (np.repeat(runs[k].values.astype(float), len(alphas)) for k in ("depth", "width"))
-    return Grid(depth, width, float(runs.attrs["dim"])), np.tile(alphas, runs.sizes["shape"])
-
-
 def fluctuation_law(grid: Grid, alpha: Float[np.ndarray, " cells"], order: int, scale: float) -> Law:
     """V ~ S alpha^2 / (L M), expanded in 1/alpha^p, alpha^2 D/(LM) and 1/L."""
     spread = alpha**2 * grid.dim / grid.product
@@ -207,8 +168,8 @@ def fluctuation_law(grid: Grid, alpha: Float[np.ndarray, " cells"], order: int, 
 
 
 def _fluctuation(name: str, runs: xr.Dataset, cells: Cells, order: int, rng: np.random.Generator):
-    """Powers and constant of the spread over seeds, and b(alpha)^2 as a smooth function of alpha."""
-    grid, alpha = _grid(runs)
+    """Powers and constant of the spread over seeds."""
+    grid, alpha = flat_grid(runs)
     scale = float(runs.attrs["dim"]) if name == "hidden" else 1.0
     law = fluctuation_law(grid, alpha, order, scale)
     fit: LawFit = fit_law(
@@ -221,12 +182,6 @@ def _fluctuation(name: str, runs: xr.Dataset, cells: Cells, order: int, rng: np.
         e = fit.exponents[key]
         doubt = _doubt(fit.p_value_free, fit)
         claims.append(claim(f"{name}.fluctuation.{key}", e.value, e.se, e.half_width, theory=theory, max_width=MAX_WIDTH[key], source=source, doubt=doubt))
-    # b(alpha)^2 from all cells whose spread is small, weighted by their seeds: a cubic in log alpha.
-    scaled = cells.array("variance").ravel() * grid.product / (alpha**2 * scale)
-    seeds = np.repeat(runs.seeds.values.astype(float), runs.sizes["alpha"])
-    good = np.isfinite(scaled) & (alpha**2 * grid.dim / grid.product <= MAX_SPREAD)
-    degree = min(3, len(np.unique(alpha[good])) - 1)
-    b2 = np.polynomial.Polynomial.fit(np.log(alpha[good]), np.log(scaled[good]), degree, w=np.sqrt(seeds[good])) if good.any() else None
     goodness = {
         "chi2": fit.chi2,
         "dof": fit.dof,
@@ -235,7 +190,7 @@ def _fluctuation(name: str, runs: xr.Dataset, cells: Cells, order: int, rng: np.
         "cells_used": int(fit.used.sum()),
         "cells": len(alpha),
     }
-    return fit, b2, claims, {f"{name}.fluctuation": goodness}
+    return fit, claims, {f"{name}.fluctuation": goodness}
 
 
 def _doubt(p_value: float, fit: LawFit) -> str:
@@ -244,28 +199,26 @@ def _doubt(p_value: float, fit: LawFit) -> str:
     return f"chi-square rejects the law, p = {p_value:.1g}" if p_value < REJECT else ""
 
 
-def predicted_variance(runs: xr.Dataset, b2, scale: float) -> Float[np.ndarray, "shape alpha"]:
-    """b(alpha)^2 alpha^2 S/(LM)."""
-    grid, alpha = _grid(runs)
-    if b2 is None:
-        return np.full((runs.sizes["shape"], runs.sizes["alpha"]), np.nan)
-    within = np.clip(np.log(alpha), *b2.domain)  # outside the range that was measured b is taken as constant
-    return (np.exp(b2(within)) * alpha**2 * scale / grid.product).reshape(runs.sizes["shape"], -1)
+def limit_claims(name: str, runs: xr.Dataset, reference: LazyReference, cells: Cells) -> list[Claim]:
+    """Which limit? Ratios of distances, to the linearised network over to the tangent ODE, that should exceed 1.
 
-
-def _which_limit(name: str, runs: xr.Dataset, reference: LazyReference, cells: Cells) -> list[Claim]:
-    """Distance of the full linearisation to the tangent ODE, and how much nearer networks are to the latter, at the largest shape and its best alpha."""
-    distance = float(rms(getattr(reference.linearised, name)() - getattr(reference.tangent, name)()))
+    Without networks: of Mean ODE(alpha) at the largest alpha, where it should be large. With networks: of the largest shape at its best alpha.
+    """
     source = "Theorem 2, the limit is the tangent ODE and not the linearised network"
-    claims = [claim(f"{name}.linearisation.distance", distance, 0.0, 0.0, source=source)]
-    measured2 = cells.array("error2")
+    apart = getattr(reference.linearised, name)() - getattr(reference.tangent, name)()
+    gap = getattr(reference, f"{name}_gap")[-1]
+    ratios = rms(gap - apart) / rms(gap)
+    half = float(stats.t.ppf(0.975, len(ratios) - 1)) * float(ratios.std(ddof=1)) / math.sqrt(len(ratios)) if len(ratios) > 1 else math.nan
+    label = f"{name}.linearisation.distance_ratio[alpha={reference.alphas[-1]:.3g}]"
+    claims = [above(label, float(ratios.mean()), half / NORMAL_95, half, 10.0, source=source)]
+    measured2, draws = cells.array("error2"), cells.draws("error2_draws")
     largest = int(np.argmax((runs.depth * runs.width).values))
     if np.isfinite(measured2[largest]).any():
         j = int(np.nanargmin(measured2[largest]))
         ratio = math.sqrt(cells.linearised2[largest, j] / measured2[largest, j])
-        half = NORMAL_95 * float(np.sqrt(cells.draws("error2_draws")[:, largest, j]).std(ddof=1)) / math.sqrt(measured2[largest, j]) * ratio
+        half = NORMAL_95 * float(np.sqrt(draws[:, largest, j]).std(ddof=1)) / math.sqrt(measured2[largest, j]) * ratio
         label = f"{name}.linearisation.error_ratio[alpha={float(runs.alpha[j]):.3g}, LM={int(runs.depth[largest] * runs.width[largest])}]"
-        claims.append(claim(label, ratio, half / NORMAL_95, half, source=source))
+        claims.append(above(label, ratio, half / NORMAL_95, half, 1.0, source=source))
     return claims
 
 

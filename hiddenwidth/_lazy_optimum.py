@@ -34,7 +34,7 @@ def best_alpha(alphas: Float[np.ndarray, " alpha"], error2: Float[np.ndarray, "*
 
 
 def optimum_claims(name: str, runs: xr.Dataset, error2, draws, predicted2) -> list[Claim]:
-    """alpha* of every shape beside the prediction from the three terms, and its scaling in LM/D."""
+    """alpha* of every shape beside its prediction from the three terms (`predicted2`, mean squares), which stands as theory, and its scaling in LM/D."""
     alphas = runs.alpha.values.astype(float)
     product = (runs.depth * runs.width).values.astype(float)
     claims, found = [], []
@@ -49,20 +49,13 @@ def optimum_claims(name: str, runs: xr.Dataset, error2, draws, predicted2) -> li
         logs = np.log(best_alpha(alphas, draws[:, i], window))
         half = NORMAL_95 * value * float(logs.std(ddof=1))
         lowest = int(np.nanargmin(error2[i]))
+        inner = alphas[window]
         doubt = "" if 0 < lowest < len(alphas) - 1 else "the least error is at the end of the range of alpha"
+        if not inner[0] * 1.001 < value < inner[-1] / 1.001:
+            doubt = "the least error is at the end of the window around the predicted one"
         label = f"{name}.optimum.alpha[L={int(runs.depth[i])}, M={int(runs.width[i])}]"
-        claims.append(
-            claim(
-                label,
-                value,
-                half / NORMAL_95,
-                half,
-                theory=theory,
-                max_width=MAX_RELATIVE_WIDTH * theory,
-                doubt=doubt,
-                source="Theorem 2, alpha* predicted from the three terms",
-            )
-        )
+        source = "Theorem 2, predicted from the terms of the other shapes"
+        claims.append(claim(label, value, half / NORMAL_95, half, theory=theory, max_width=MAX_RELATIVE_WIDTH * theory, doubt=doubt, source=source))
         found.append((math.log(product[i] / runs.attrs["dim"]), math.log(value), float(logs.std(ddof=1)), math.log(theory)))
     if len({x[0] for x in found}) >= 2:
         at, value, se, theory = np.array(found).T

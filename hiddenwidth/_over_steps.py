@@ -1,16 +1,13 @@
 r"""Constants of the error law as functions of the number of gradient steps, up to the stability horizon and beyond it."""
 
-import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
-from scipy import stats
 
-from ._claims import Claim, claim
-from ._law_fit import NORMAL_95
+from ._claims import Claim
 from ._limit.infinite_width import DepthError
 from ._limit.solution import Limit
 from ._limit.stability import Horizon
@@ -22,11 +19,10 @@ VERDICTS = ("holds", "fails", "undetermined", "beyond the horizon")
 
 
 class Growth(NamedTuple):
-    """How a constant grows with the step: k^gamma or e^(lambda k), whichever leaves the smaller residual."""
+    """How a constant grows with the step: k^rate or e^(rate k), whichever leaves the smaller residual."""
 
     kind: str
     rate: float
-    half_width: float
     residual: float  # rms of the logarithm
     residual_other: float
 
@@ -38,8 +34,8 @@ def claims_over_steps(
     return {int(k): fit_rates(runs, limit, depth[int(k)], step=int(k), reach=reach, bootstrap=bootstrap, seed=seed).claims for k in runs.recorded.values}
 
 
-def dataset_over_steps(claims: Mapping[int, list[Claim]], reach: Horizon) -> xr.Dataset:
-    """Value, interval and verdict of every claim at every step."""
+def dataset_over_steps(claims: Mapping[int, list[Claim]], reach: Horizon, flat: Horizon | None = None) -> xr.Dataset:
+    """Value, interval and verdict of every claim at every step; `flat`: the horizon of the limit at D = infinity, which bounds claims about D."""
     steps = sorted(claims)
     names = [c.name for c in claims[steps[0]]]
     found = {(k, c.name): c for k in steps for c in claims[k]}
@@ -50,7 +46,8 @@ def dataset_over_steps(claims: Mapping[int, list[Claim]], reach: Horizon) -> xr.
     def verdict(c: Claim) -> int:
         return VERDICTS.index(c.verdict)
 
-    codes = np.where(np.asarray(steps)[None] > reach.step, 3.0, rows(verdict))
+    ends = np.array([(flat if flat is not None and ".limit." in n else reach).step for n in names])
+    codes = np.where(np.asarray(steps)[None] > ends[:, None], 3.0, rows(verdict))
     columns = {
         "value": rows(lambda c: c.value),
         "se": rows(lambda c: c.se),
@@ -73,24 +70,19 @@ def growth(data: xr.Dataset, name: str, last: int) -> Growth | None:
         centred = x - x.mean()
         slope = float(centred @ logs / (centred @ centred))
         rest = logs - logs.mean() - slope * centred
-        se = math.sqrt(rest @ rest / (len(x) - 2) / (centred @ centred))
-        return slope, se * float(stats.t.ppf(0.975, len(x) - 2)), float(np.sqrt(np.mean(rest**2)))
+        return slope, float(np.sqrt(np.mean(rest**2)))
 
     power, exponential = line(np.log(k)), line(k)
-    if power[2] <= exponential[2]:
-        return Growth("power", *power, exponential[2])
-    return Growth("exponential", *exponential, power[2])
+    if power[1] <= exponential[1]:
+        return Growth("power", *power, exponential[1])
+    return Growth("exponential", *exponential, power[1])
 
 
-def growth_claims(label: str, data: xr.Dataset, last: int) -> list[Claim]:
-    """One claim for each constant: gamma of k^gamma or lambda of e^(lambda k), with the better law named."""
-    found = []
-    for name in data.claim.values:
-        if not str(name).endswith(".constant"):
-            continue
-        law = growth(data, str(name), last)
+def growth_table(data: xr.Dataset, reach: Horizon, flat: Horizon) -> dict[str, dict[str, Any]]:
+    """The better growth law of every constant, up to the horizon that belongs to it. A description: the points share their networks, so it has no interval."""
+    found = {}
+    for name in map(str, data.claim.values):
+        law = growth(data, name, (flat if ".limit." in name else reach).step) if name.endswith(".constant") else None
         if law is not None:
-            kind = "k^gamma" if law.kind == "power" else "exp(lambda k)"
-            source = f"growth law of the constant, {kind}, rms of the logarithm {law.residual:.2g} (the other law: {law.residual_other:.2g})"
-            found.append(claim(f"{label}.{name}.growth[{kind}]", law.rate, law.half_width / NORMAL_95, law.half_width, source=source))
+            found[name] = law._asdict()
     return found

@@ -52,22 +52,22 @@ def resampling(count: int, draws: int, rng: np.random.Generator) -> Float[np.nda
 
 
 def critical_rho(rho: Float[np.ndarray, " rho"], seen: Curves) -> Float[np.ndarray, "*draw"]:
-    """Largest rho with A of at least half its maximum, on the branch that falls from the maximum; NaN when it does not fall so far."""
+    """The rho beyond the maximum of A at which A first falls below half of it; NaN when it does not fall so far."""
     with np.errstate(invalid="ignore"):
         allowed = np.where(seen.fluctuation < 1, seen.local_update, -np.inf)
     allowed = np.where(np.isfinite(seen.local_update), allowed, -np.inf)
     peak = allowed.argmax(-1)
     after = np.arange(len(rho)) >= peak[..., None]
     relative = np.where(after, seen.local_update / np.take_along_axis(allowed, peak[..., None], -1), np.inf)
-    return _crossing(rho, relative, HALF, falling=True)
+    return crossing(rho, relative, HALF, falling=True)
 
 
 def blow_up_rho(rho: Float[np.ndarray, " rho"], seen: Curves) -> Float[np.ndarray, "*draw"]:
     """The rho at which F = 1; NaN when it is not reached."""
-    return _crossing(rho, seen.fluctuation, 1.0, falling=False)
+    return crossing(rho, seen.fluctuation, 1.0, falling=False)
 
 
-def _crossing(rho, values, level: float, *, falling: bool):
+def crossing(rho, values, level: float, *, falling: bool):
     """First crossing of a level along rho, interpolated linearly in logarithms."""
     flat = values.reshape(-1, len(rho))
     with np.errstate(invalid="ignore"):

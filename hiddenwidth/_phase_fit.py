@@ -17,7 +17,7 @@ import xarray as xr
 from jaxtyping import Float
 
 from . import _phase_boundaries as boundaries
-from ._claims import Claim, claim, table
+from ._claims import Claim, above, claim, table
 from ._depth_fit import Estimate
 from ._power_fit import MISSING, NORMAL_95, PowerFit, fit_powers, mean_of
 from ._scaling import blow_up_scale, critical_scale
@@ -32,7 +32,7 @@ LAZY_TOLERANCE = 0.08
 CRITICAL = {"depth": -1.0, "width": -1.0, "dim": 0.5}
 BLOW_UP = {"depth": -0.5, "width": -0.5, "dim": 0.0}
 DEFINITION = {
-    "critical": "largest rho at which the local update is at least half of its maximum over rho",
+    "critical": "the rho beyond the maximum of the local update at which it first falls below half of that maximum",
     "blow_up": "rho at which the fluctuation of h_L at initialisation, per coordinate, is 1",
     "training_limit": "first rho at which a seed diverged or fewer than half of the seeds lowered their loss",
     "rule": "eta_v = eta, eta_u = eta / max(1, rho)^2",
@@ -97,10 +97,10 @@ def fit_phase(runs: xr.Dataset, tuned: xr.Dataset | None = None, *, bootstrap: i
         np.log(data["blow_up_rho"]) + unit_scale, powers, corrections={"1/L": 1 / depth, "1/D": 1 / dim}, draws=np.log(draws["blow_up_rho"]) + unit_scale
     )
     claims = exponent_claims("critical", critical, CRITICAL)
-    claims += [rejected("critical", critical, "dim", 0.0), rejected("critical", critical, "width", -0.5)]
+    claims += [rejected("critical", critical, "dim", 0.0, CRITICAL["dim"]), rejected("critical", critical, "width", -0.5, CRITICAL["width"])]
     claims.append(constant("critical.constant", np.log(data["critical_rho"]), np.log(draws["critical_rho"])))
     claims += exponent_claims("blow_up", blow_up, BLOW_UP)
-    claims.append(rejected("blow_up", blow_up, "dim", 0.5))
+    claims.append(rejected("blow_up", blow_up, "dim", 0.5, BLOW_UP["dim"]))
     shift = unit_scale - blow_up_unit
     claims.append(constant("blow_up.constant", np.log(data["blow_up_rho"]) + shift, np.log(draws["blow_up_rho"]) + shift))
     claims += _lazy_branch(runs.rho.values, data, draws["local_update"], depth * width / dim)
@@ -161,16 +161,13 @@ def exponent_claims(name: str, fit: PowerFit, theory: dict[str, float], max_widt
     ]
 
 
-def rejected(name: str, fit: PowerFit, power: str, candidate: float) -> Claim:
-    """A wrong exponent is rejected when it lies outside the interval: the claim is about the distance to it, which must be clear of 0."""
+def rejected(name: str, fit: PowerFit, power: str, candidate: float, theory: float) -> Claim:
+    """A wrong exponent is rejected when the whole interval lies on the theory's side of it: the claim is about the distance to it in that direction."""
     e = fit.exponents.get(power, MISSING)
-    distance, interval = e.value - candidate, (e.value - candidate - e.half_width, e.value - candidate + e.half_width)
+    sign = math.copysign(1.0, theory - candidate)
     label = f"{name}.rejects_{power}_{candidate:g}"
-    if not math.isfinite(e.half_width):
-        return Claim(label, distance, e.se, interval, None, None, "undetermined", "the exponent was not measured", SOURCE)
-    inside = interval[0] <= 0 <= interval[1]
-    verdict, why = ("fails", f"the interval of exponent_{power} holds {candidate:g}") if inside else ("holds", "")
-    return Claim(label, distance, e.se, interval, None, None, verdict, why, SOURCE)
+    doubt = "" if math.isfinite(e.half_width) else "the exponent was not measured"
+    return above(label, sign * (e.value - candidate), e.se, e.half_width, 0.0, source=SOURCE, doubt=doubt)
 
 
 def constant(name: str, log_values: Float[np.ndarray, " shape"], draws: Float[np.ndarray, "draw shape"]) -> Claim:

@@ -25,7 +25,7 @@ def scheme_claims(
     powers: dict[str, Float[np.ndarray, " shape"]],
     corrections: dict[str, Float[np.ndarray, " shape"]],
 ) -> list[Claim]:
-    """Powers of the fluctuation under MLU and fan-in, agreement at M = D, and the power with which they part."""
+    """Powers of the fluctuation under MLU and fan-in, and the power of M/D with which they part (at M = D they are the same network)."""
     at = {name: i for i, name in enumerate(SCHEMES)}
     claims: list[Claim] = []
     log_f, log_f_draws = np.log(data["scheme_fluctuation"]), np.log(draws["scheme_fluctuation"])
@@ -37,23 +37,8 @@ def scheme_claims(
             for k, e in fit.exponents.items()
         ]
     ratio = powers["width"] - powers["dim"]
-    claims.append(_agreement(data, at, np.isclose(ratio, 0.0)))
     claims.append(_parting(data, draws, at, ratio, corrections))
     return claims
-
-
-def _agreement(data: dict[str, np.ndarray], at: dict[str, int], same) -> Claim:
-    """At M = D fan-in and CompleteP are MLU: the largest relative difference in F, A and the last loss."""
-    name, source = "schemes.difference_at_width_equals_dim", "Theorem 3, rho = sqrt(M/D)"
-    if not same.any():
-        return claim(name, math.nan, math.nan, math.nan, source=source, theory=0.0, doubt="no shape has M = D")
-    worst = 0.0
-    for what in ("fluctuation", "local_update", "mean_loss_end"):
-        values = data[f"scheme_{what}"][same]
-        for other in ("fan_in", "complete_p"):
-            worst = max(worst, float(np.abs(values[:, at[other]] / values[:, at["mlu"]] - 1).max()))
-    verdict, why = ("holds", "") if worst <= ROUNDING else ("fails", f"expected agreement to {ROUNDING:g}")
-    return Claim(name, worst, 0.0, (worst, worst), 0.0, ROUNDING, verdict, why, source)
 
 
 def _parting(data: dict[str, np.ndarray], draws: dict[str, np.ndarray], at: dict[str, int], ratio, corrections) -> Claim:

@@ -82,13 +82,18 @@ def best_shape(params: float, law: ShapeLaw, *, slack: float = 0.05, max_depth: 
         raise ValueError(f"slack={slack!r} is not possible; expected 0 (the least error, at any depth) or a number of at least {LEAST_SLACK:g}.")
     if law.observable != "hidden":
         raise ValueError(f"law is that of {law.observable!r}; expected the law of 'hidden', whose terms the theory balances.")
-    law = eqx.tree_at(lambda x: x.cosine, law, max(law.cosine, 0.0))
+    law = searched(law)
     deepest = (budget // law.reduced - law.ends) // 2
     if max_depth is not None:
         deepest = min(deepest, positive_int("max_depth", max_depth))
     least = _least(law, budget, deepest)
     chosen = least if slack == 0 else _shallowest(law, budget, (1 + slack) ** 2 * law.square(*least), least[0])
     return BestShape(budget, float(slack), describe(law, *chosen), describe(law, *least), asymptotic_shape(budget, law, slack))
+
+
+def searched(law: ShapeLaw) -> ShapeLaw:
+    """The law that is minimised: a negative cosine, which would let depth error and bias cancel, counts as 0, and the error then only falls with depth."""
+    return eqx.tree_at(lambda x: x.cosine, law, max(law.cosine, 0.0))
 
 
 def check_budget(params: float, law: ShapeLaw) -> int:

@@ -97,10 +97,19 @@ class ShapeLaw(eqx.Module):
     def refined_terms(self, depth: Any, width: Any, dim: Any, constants: Float[np.ndarray, "4 *draws"] | None = None) -> dict[str, Any]:
         """Mean square of every term with the next orders put back."""
         columns = next_orders(depth, width, dim, self.reduced)
-        # the corrections of depth belong to the error itself, those of the others to its square
-        power = {"depth": 2.0, "bias": 1.0, "fluctuation": 1.0, "limit": 1.0}
-        factor = {k: np.exp(p * sum(beta * columns[name] for name, beta in self.orders.get(k, {}).items())) for k, p in power.items()}
-        return {k: v * factor[k] for k, v in self.terms(depth, width, dim, constants).items()}
+        terms_of = {k: self.orders.get(k, {}).items() for k in ("depth", "bias", "fluctuation", "limit")}
+        logs = {k: sum((beta * columns[name] for name, beta in some), np.zeros(())) for k, some in terms_of.items()}
+        terms = self.terms(depth, width, dim, constants)
+        # Corrections of depth belong to the error itself, those of the others to its square; the cross term takes one factor of each error.
+        a, _, c, _ = self.constants if constants is None else constants
+        cross = 2 * self.cosine * a * c * dim / (np.asarray(depth, float) ** 2 * width)
+        bias = (terms["bias"] - cross) * np.exp(logs["bias"]) + cross * np.exp(logs["depth"] + logs["bias"] / 2)
+        return {
+            "depth": terms["depth"] * np.exp(2 * logs["depth"]),
+            "bias": bias,
+            "fluctuation": terms["fluctuation"] * np.exp(logs["fluctuation"]),
+            "limit": terms["limit"] * np.exp(logs["limit"]),
+        }
 
     def refined(self, depth: Any, width: Any, dim: Any) -> Any:
         """Predicted root-mean-square error with the next orders put back."""

@@ -1,6 +1,8 @@
 r"""What the tuned sweep says: with the best of all stable rates, where do maximal local updates end, and how do they fall beyond?
 
-The tuned critical scale is defined as the other one is, with A replaced by the largest A among stable rates. No rule for the rates enters it.
+The level is the largest local update that the derived rule itself gives at any rho of the shape, an update of order one. The tuned critical scale is the rho
+beyond which no stable rates reach that level. Rates larger than those of the grid matter only where the level is exceeded anyway, at small rho: there a
+larger rate of u gives a larger update without bound, so a share of the maximum would be a property of the grid.
 
 The sweep knows the largest stable rate of u to one step q of its grid, so the largest stable A lies between the one found and q times it. Every interval holds
 that: the fits are repeated with each A multiplied by its own uniform draw of log q.
@@ -12,7 +14,7 @@ from jaxtyping import Bool, Float
 
 from ._claims import Claim, claim
 from ._depth_fit import Estimate
-from ._phase_boundaries import Curves, critical_rho
+from ._phase_boundaries import crossing
 from ._power_fit import MISSING, fit_powers
 from ._scaling import critical_scale
 
@@ -31,7 +33,8 @@ def tuned_claims(tuned: xr.Dataset) -> list[Claim]:
     rho = tuned.tuned_rho.values.astype(float)
     depth, width, dim = (tuned[f"tuned_{k}"].values.astype(float) for k in ("depth", "width", "dim"))
     drawn = _within_a_step(tuned)
-    ends, ends_drawn = _ends(rho, tuned.tuned_largest.values), _ends(rho, drawn)
+    level = tuned.tuned_local_update.sel(rate_u=1.0, rate_v=1.0, method="nearest").max("tuned_rho").values
+    ends, ends_drawn = _ends(rho, tuned.tuned_largest.values, level), _ends(rho, drawn, level)
     scale = np.log([critical_scale(*s) for s in zip(depth, width, dim, strict=True)])
     powers = {"depth": np.log(depth), "width": np.log(width), "dim": np.log(dim)}
     fit = fit_powers(np.log(ends) + scale, powers, corrections={"1/L": 1 / depth, "D/(LM)": dim / (depth * width)}, draws=np.log(ends_drawn) + scale)
@@ -69,9 +72,9 @@ def lazy_power(
     return fit_powers(np.log(update[inside]), {"rho": np.log(at)}, corrections=corrections, draws=np.log(draws[:, inside])).exponents["rho"]
 
 
-def _ends(rho, largest: Float[np.ndarray, "*draw shape rho"]) -> Float[np.ndarray, "*draw shape"]:
-    """Tuned critical rho. The sweep sees stable rates only, so every cell counts as one below the blow-up."""
-    return np.asarray(critical_rho(rho, Curves(largest, np.zeros_like(largest), largest)))
+def _ends(rho, largest: Float[np.ndarray, "*draw shape rho"], level: Float[np.ndarray, " shape"]) -> Float[np.ndarray, "*draw shape"]:
+    """Tuned critical rho: where the largest stable A falls below the level."""
+    return np.asarray(crossing(rho, largest / level[:, None], 1.0, falling=True))
 
 
 def _within_a_step(tuned: xr.Dataset) -> Float[np.ndarray, "draw shape rho"]:

@@ -248,7 +248,7 @@ def test_limit_that_blows_up_or_rises_at_once_ends_with_status_1(tmp_path):
     assert "--learning-rate is too large" in outcome.text
     outcome = dimension.run(dimension.DimensionConfig(**(SMALL | {"steps": 1}), learning_rate=100.0, out=tmp_path / "b"))
     assert outcome.status == 1
-    assert "--learning-rate is beyond what gradient descent bears" in outcome.text
+    assert "the law cannot be claimed at any step: stability horizon at step 0" in outcome.text
 
 
 def test_interrupt_keeps_what_is_finished(tmp_path, monkeypatch):

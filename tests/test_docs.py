@@ -28,8 +28,9 @@ def test_public_name_is_documented(name):
 
 def test_every_name_on_the_api_page_is_public():
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    named = re.findall(r"^\.\. auto(?:class|function):: (\w+)$", page, re.MULTILINE)
+    named, pictures = (re.findall(r"^\.\. auto(?:class|function):: (\w+)$", part, re.MULTILINE) for part in page.split("## Pictures"))
     assert sorted(named) == sorted(PUBLIC)
+    assert sorted(pictures) == sorted(n for n in dir(hw.plot) if inspect.isfunction(getattr(hw.plot, n)))
 
 
 def examples():

@@ -140,6 +140,11 @@ def test_mean_ode_approaches_the_tangent_ode_by_symmetry():
         assert 2 * order * fit.exponent.half_width < 0.1
 
 
+def test_a_constant_does_not_break_the_symmetry_of_an_odd_activation():
+    assert hw.lazy_order(hw.TwoLayer(hw.Polynomial((1.0, 1.0, 0.0, -0.1)), law="skewed")) == 2
+    assert hw.lazy_order(hw.TwoLayer(hw.Polynomial((0.0, 1.0, 0.2)), law="skewed")) == 1
+
+
 def test_linearised_network_is_another_limit():
     """The distance of the Mean ODE to the linearisation does not vanish as alpha grows, and large networks behave the same."""
     problem = hw.problems.sine(6, dim=4, key=jax.random.key(0), embedding="orthogonal")
@@ -236,6 +241,17 @@ def test_flow_of_a_tangent_ode_is_alpha_times_the_displacement():
     near = hw.mean_ode(problem, unit, hw.lazy(alpha), steps=3, quadrature=hw.Sobol(12, 2), centre=True, budget=False).flow(z, s)
     for d, after, before in zip(moved, near, z, strict=True):
         np.testing.assert_allclose(alpha * (after - before), d, atol=0.02)
+
+
+def test_flow_of_the_linearised_network_reads_units_at_initialisation():
+    """delta v = -eta sum_i sum_x sigma(u.h_0/D) b_i(x), with b_i of the linearised network."""
+    problem = hw.problems.sine(4, dim=3, key=jax.random.key(0))
+    limit = hw.linearised_ode(problem, ERF, hw.mlu(), steps=3)
+    z = hw.TwoLayerParams(*np.random.default_rng(0).standard_normal((2, 6, 3)) * math.sqrt(3))
+    moved = limit.flow(z, np.linspace(0, 1, 6))
+    start = problem.space().start
+    adjoint = sum(limit.where.to_ambient(limit.adjoint_nodes[0, k, 0]) for k in range(3))
+    np.testing.assert_allclose(moved.v, -special.erf(z.u @ start.T / 3) @ adjoint, atol=1e-12)
 
 
 def test_symmetric_points_have_no_odd_moments():

@@ -43,8 +43,8 @@ def refuse_early(config: DimensionConfig, sizes: Sizes, shapes: list[tuple[int, 
     """Dims that are too small and networks that do not fit, before anything is computed."""
     problem, unit, _ = config.make()
     rank = problem.inputs.shape[1] + problem.targets.shape[1]
-    for dims in (sizes.dims, sizes.limit_dims):
-        check_dims(dims, rank)
+    for what, dims in (("dims", sizes.dims), ("limit_dims", sizes.limit_dims)):
+        check_dims(dims, rank, what)
     for depth, width, dim in shapes:
         group_size(problem.with_dim(dim, key=jax.random.key(0)), unit, depth, width, jnp.dtype(config.dtype).itemsize, config.memory / default_workers())
 

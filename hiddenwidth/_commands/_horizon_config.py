@@ -66,6 +66,8 @@ class HorizonConfig(ProblemOptions):
 def check(config: HorizonConfig, sizes: Sizes) -> None:
     """Complain before anything is computed."""
     config.check()
+    if config.law != "gaussian":
+        raise ValueError(f"law={config.law!r} has no limit at D = infinity (no reduced coordinates), which the law in D needs; expected law='gaussian'.")
     for what in ("depths", "widths", "dims"):
         values = getattr(sizes, what)
         if not values:

@@ -15,6 +15,8 @@ from ._options import RateOptions
 class Sizes:
     """What the command runs unless the user says otherwise."""
 
+    dim: int
+    steps: int
     shapes: tuple[str, ...]
     seeds: tuple[int, ...]
     alphas: tuple[float, ...]
@@ -25,8 +27,16 @@ class Sizes:
 
 #: 0.5 to 32, two to the octave.
 ALPHAS = tuple(round(2 ** (i / 2), 4) for i in range(-2, 11))
-DEFAULT = Sizes(("16x128", "32x64", "128x16", "32x512", "64x256", "256x64", "128x1024", "256x2048"), (768, 768, 768, 256, 256, 256, 64, 12), ALPHAS, 12, 4, 7)
-QUICK = Sizes(("16x64", "64x16", "32x256", "64x512"), (96, 96, 32, 16), ALPHAS[1:], 10, 3, 6)
+LARGE = ("16x128", "32x64", "128x16", "32x512", "64x256", "256x64", "128x1024", "256x2048")
+SMALL = ("16x64", "64x16", "32x256", "64x512")
+SIZES = {
+    ("sine", False): Sizes(4, 5, LARGE, (768, 768, 768, 256, 256, 256, 64, 12), ALPHAS, 12, 4, 7),
+    ("sine", True): Sizes(4, 5, SMALL, (96, 96, 32, 16), ALPHAS[1:], 10, 3, 6),
+    ("gaussian", False): Sizes(12, 5, LARGE[:-1], (192, 192, 192, 64, 64, 64, 12), ALPHAS, 12, 4, 8),
+    ("gaussian", True): Sizes(12, 5, SMALL[:-1], (48, 48, 16), ALPHAS[1:], 9, 3, 7),
+    ("digits", False): Sizes(8, 5, ("16x32", "32x16", "32x64", "64x128"), (32, 32, 16, 12), ALPHAS[::2], 10, 3, 7),
+    ("digits", True): Sizes(8, 3, ("8x16", "16x16", "16x64"), (12, 12, 8), ALPHAS[1:9:2], 8, 2, 6),
+}
 
 #: Alphas at which Mean ODE(alpha) is compared with the tangent ODE beyond those of the networks: no networks are trained there.
 LADDER = (4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
@@ -39,10 +49,6 @@ class LazyConfig(RateOptions):
     Writes lazy.json, lazy.nc and lazy.png into OUT. Example: hiddenwidth lazy --activation tanh --out results/lazy-tanh
     """
 
-    dim: int = 4
-    """Embedding dimension D."""
-    steps: int = 5
-    """Gradient steps k."""
     activation: Literal["tanh", "erf", "relu", "gelu", "softplus", "linear"] = "erf"
     """Activation of the units."""
     embedding: Literal["gaussian", "orthogonal"] = "orthogonal"
@@ -60,13 +66,12 @@ class LazyConfig(RateOptions):
 
     def sizes(self) -> Sizes:
         """The preset with what the user gave instead."""
-        preset = QUICK if self.quick else DEFAULT
-        shapes = preset.shapes if self.shapes is None else self.shapes
-        seeds = preset.seeds if self.seeds is None else self.seeds
+        preset = SIZES[self.problem, self.quick]
+        given = {k: getattr(self, k) for k in ("dim", "steps", "shapes", "seeds", "alphas") if getattr(self, k) is not None}
         if self.shapes is not None and self.seeds is None:
-            seeds = (32,)
-        seeds = seeds * len(shapes) if len(seeds) == 1 else seeds
-        return dataclasses.replace(preset, shapes=shapes, seeds=seeds, alphas=preset.alphas if self.alphas is None else self.alphas)
+            given["seeds"] = (32,)
+        sizes = dataclasses.replace(preset, **given)
+        return dataclasses.replace(sizes, seeds=sizes.seeds * len(sizes.shapes)) if len(sizes.seeds) == 1 else sizes
 
 
 def check(config: LazyConfig, sizes: Sizes, min_seeds: int) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import jax
 
 from .. import problems
-from .._choices import positive_int
+from .._choices import positive_float, positive_int
 from .._problem import Problem
 
 
@@ -56,6 +56,7 @@ class ProblemOptions:
         """Complain about what every command shares."""
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed={self.seed} is not possible; expected a whole number from 0 to {2**32 - 1}.")
+        positive_float("memory", self.memory)
         if self.steps is not None:
             positive_int("steps", self.steps)
 

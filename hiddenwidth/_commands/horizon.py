@@ -15,12 +15,12 @@ from .. import _record, plot
 from .._claims import Claim, claim, doubted, table
 from .._dimension_fit import MAX_WIDTH as DIMENSION_WIDTH, fit_limit
 from .._ensemble import group_size
-from .._limit.dimension import DimensionError, dimension_error
+from .._limit.dimension import DimensionError, check_dims, dimension_error
 from .._limit.infinite_width import depth_errors
 from .._limit.integrate import DivergedError
 from .._limit.mean_ode import mean_ode
 from .._limit.stability import Horizon, horizon, stability
-from .._over_steps import claims_over_steps, dataset_over_steps, growth_claims
+from .._over_steps import claims_over_steps, dataset_over_steps, growth_table
 from .._parallel import default_workers
 from .._problem import Problem
 from .._quadrature import Sobol
@@ -52,6 +52,7 @@ def run(config: HorizonConfig) -> Outcome:
     check(config, sizes)
     problem = config.make_problem(config.dim)
     unit = TwoLayer(config.activation, config.law)
+    check_dims(sizes.dims, problem.inputs.shape[1] + problem.targets.shape[1])
     group_size(problem, unit, max(sizes.depths), max(sizes.widths), jnp.dtype(config.dtype).itemsize, config.memory / default_workers())
     _record.prepare_directory(config.out, config.overwrite)
     found: dict[float, Measured] = {}
@@ -72,6 +73,7 @@ def run(config: HorizonConfig) -> Outcome:
             config.out, "horizon", data, claims, reference={"horizon": {f"{rate:g}": m.reach._asdict() for rate, m in found.items()}},
             diverged=sum(m.diverged for m in found.values()), config=dataclasses.asdict(config) | dataclasses.asdict(sizes), dtype=config.dtype,
             wall_s=time.perf_counter() - start, interrupted=interrupted,
+            growth={f"{rate:g}": growth_table(m.data, m.reach, m.flat) for rate, m in found.items()},
         )  # fmt: skip
         draw(config.out)
     where = f"{config.out}/horizon.json" if found else "nowhere"
@@ -79,7 +81,7 @@ def run(config: HorizonConfig) -> Outcome:
         return Outcome(130, f"Interrupted: {len(found)} of {len(config.learning_rates)} learning rates were finished and kept in {where}.")
     if lost:
         return Outcome(1, f"{lost} Smaller rates are kept in {where}. Lower --learning-rates.")
-    return Outcome(0, _report(config, found, _claims(found), time.perf_counter() - start))
+    return Outcome(0, _report(config, found, time.perf_counter() - start))
 
 
 def _measure(config: HorizonConfig, sizes: Sizes, problem: Problem, unit: TwoLayer, scaling: Scaling) -> Measured:
@@ -112,7 +114,7 @@ def _measure(config: HorizonConfig, sizes: Sizes, problem: Problem, unit: TwoLay
     by_step = claims_over_steps(runs, limit, depth, reach)
     error = dimension_error(infinite, unit, scaling, dims=sizes.dims, steps=config.steps, draws=sizes.draws, nodes=NODES, progress=progress)
     _add_dimension_law(error, at, flat, by_step, np.random.default_rng(config.seed))
-    data = dataset_over_steps(by_step, reach).merge(stable.rename({"step": "every_step"}))
+    data = dataset_over_steps(by_step, reach, flat).merge(stable.rename({"step": "every_step"}))
     data["horizon"], data["flat_horizon"], data["overshoots_from"] = reach.step, flat.step, reach.overshoots_from
     return Measured(reach, flat, by_step, data, int((runs.diverged_at >= 0).sum()))
 
@@ -142,7 +144,6 @@ def _claims(found: dict[float, Measured]) -> list[Claim]:
         label = f"eta={rate:g}"
         for k, some in m.by_step.items():
             claims += [c._replace(name=f"{label}.{c.name}[k={k}]") for c in some]
-        claims += growth_claims(label, m.data, m.reach.step)
     return claims
 
 
@@ -169,7 +170,7 @@ def draw(out: Path) -> None:
     plt.close(axes[0, 0].figure)
 
 
-def _report(config: HorizonConfig, found: dict[float, Measured], claims: list[Claim], wall: float) -> str:
+def _report(config: HorizonConfig, found: dict[float, Measured], wall: float) -> str:
     lines = [f"{config.problem}: D={config.dim}, {config.steps} steps"]
     for rate, m in found.items():
         last = max((k for k in m.by_step if k <= m.reach.step), default=min(m.by_step))
@@ -186,6 +187,9 @@ def _report(config: HorizonConfig, found: dict[float, Measured], claims: list[Cl
             for name in ("hidden.fluctuation.constant", "hidden.fluctuation.exponent_depth", "output.limit.constant", "output.limit.exponent"):
                 values = [next(c.value for c in m.by_step[k] if c.name == name) for k in (last, *beyond)]
                 lines.append(f"{name:36} " + ", ".join(f"{v:.3g} (k={k})" for v, k in zip(values, (last, *beyond), strict=True)))
-        lines += ["", table([c for c in claims if c.name.startswith(f"eta={rate:g}.") and ".growth[" in c.name])]
+        lines += ["", "growth of the constants up to the horizon, the better of k^p and e^(qk) (residual rms of the logarithm; of the other law):"]
+        for name, g in growth_table(m.data, m.reach, m.flat).items():
+            law = f"k^{g['rate']:.3f}" if g["kind"] == "power" else f"e^({g['rate']:.4f} k)"
+            lines.append(f"{name:36} {law:16} {g['residual']:.3f}; {g['residual_other']:.3f}")
     lines.append(f"\ndiverged: {sum(m.diverged for m in found.values())} networks. {wall:.0f} s. Record in {config.out}/horizon.json, .nc, .png")
     return "\n".join(lines)

@@ -11,11 +11,13 @@ import numpy as np
 import xarray as xr
 
 from .. import _record, plot
-from .._claims import Claim, table
+from .._claims import Claim, doubted, table
 from .._ensemble import group_size
 from .._lazy import LazyReference, lazy_order, lazy_reference, lazy_sweep, tangent_gap
-from .._lazy_fit import RANGE_RULE, LazyFit, fit_lazy, gap_claims, rms
+from .._lazy_cells import rms
+from .._lazy_fit import RANGE_RULE, LazyFit, fit_lazy, gap_claims
 from .._limit.integrate import DivergedError
+from .._limit.stability import Horizon, horizon
 from .._parallel import default_workers
 from .._quadrature import Sobol
 from .._rates import MIN_SEEDS
@@ -34,7 +36,7 @@ def run(config: LazyConfig) -> Outcome:
     start = time.perf_counter()
     sizes = config.sizes()
     shapes = check(config, sizes, MIN_SEEDS)
-    problem = config.make_problem(config.dim)
+    problem = config.make_problem(sizes.dim)
     unit = TwoLayer(config.activation, config.law)
     scaling = mlu(config.learning_rate, learning_rate_u=config.learning_rate_u, learning_rate_v=config.learning_rate_v)
     for depth, width in shapes:
@@ -49,15 +51,15 @@ def run(config: LazyConfig) -> Outcome:
     quadrature = Sobol(sizes.log2_points, sizes.replicates, symmetric=True)
     try:
         reference = lazy_reference(
-            problem, unit, scaling, alphas=(*sizes.alphas, *LADDER), depths=(*(d for d, _ in shapes), *DEPTHS), steps=config.steps,
+            problem, unit, scaling, alphas=(*sizes.alphas, *LADDER), depths=(*(d for d, _ in shapes), *DEPTHS), steps=sizes.steps,
             quadrature=quadrature, depth_quadrature=Sobol(sizes.depth_log2_points, 4, symmetric=True), progress=config.progress,
         )  # fmt: skip
-        other, contrast = _contrast(config, problem, unit, scaling, quadrature)
+        other, contrast = _contrast(config, sizes, problem, unit, scaling, quadrature)
     except DivergedError as error:
         return Outcome(1, str(error).replace("learning_rate= is", "--learning-rate is"))
     try:
         runs = lazy_sweep(
-            problem, unit, scaling, alphas=sizes.alphas, shapes=shapes, seeds=sizes.seeds, steps=config.steps, dtype=jnp.dtype(config.dtype),
+            problem, unit, scaling, alphas=sizes.alphas, shapes=shapes, seeds=sizes.seeds, steps=sizes.steps, dtype=jnp.dtype(config.dtype),
             memory=config.memory, progress=config.progress, key=jax.random.fold_in(jax.random.key(config.seed), 1),
         )  # fmt: skip
     except Interrupted as stop:
@@ -72,23 +74,34 @@ def run(config: LazyConfig) -> Outcome:
             f"Every member diverged in {int(lost.sum())} of {lost.size} cells, the first being shape {sizes.shapes[i]} at alpha={float(runs.alpha[j]):g}. "
             f"The networks are kept in {config.out}/lazy.nc. Lower --learning-rate or --alphas.",
         )
-    fit = fit_lazy(runs, reference)
+    keep(runs)
+    try:
+        return _finish(config, sizes, reference, runs, other, contrast, common, start)
+    except KeyboardInterrupt:
+        return Outcome(130, f"Interrupted: all networks were finished and are kept in {config.out}/lazy.nc; the fit was not.")
+
+
+def _finish(config: LazyConfig, sizes: Sizes, reference: LazyReference, runs: xr.Dataset, other, contrast: list[Claim], common, start: float) -> Outcome:
+    """Fit, write, draw, report."""
+    fit, reach = fit_lazy(runs, reference), horizon(reference.tangent)
     claims = fit.claims + contrast
+    if sizes.steps > reach.step:
+        claims = [doubted(c, f"step {sizes.steps} is beyond the {reach} of the tangent ODE") for c in claims]
     data = xr.merge([runs, fit.data, other], combine_attrs="drop_conflicts", compat="no_conflicts")
     budget = reference.tangent.budget
     diverged = int((runs.diverged_at >= 0).sum())
     _record.write(
         config.out, "lazy", data, claims, reference={"budget": budget._asdict() if budget else None}, diverged=diverged, wall_s=time.perf_counter() - start,
-        range_rule=RANGE_RULE, goodness=fit.goodness, **common,
+        range_rule=RANGE_RULE, goodness=fit.goodness, horizon=reach._asdict(), **common,
     )  # fmt: skip
     draw(config.out)
-    return Outcome(0, _report(config, sizes, reference, fit, claims, diverged, time.perf_counter() - start))
+    return Outcome(0, _report(config, sizes, reference, reach, fit, claims, diverged, time.perf_counter() - start))
 
 
-def _contrast(config: LazyConfig, problem, unit: TwoLayer, scaling, quadrature: Sobol) -> tuple[xr.Dataset, list[Claim]]:
+def _contrast(config: LazyConfig, sizes: Sizes, problem, unit: TwoLayer, scaling, quadrature: Sobol) -> tuple[xr.Dataset, list[Claim]]:
     """The other order of A(alpha): a skewed law with an activation that is not odd where the chosen one is symmetric, and the reverse."""
     other = TwoLayer("softplus", "skewed") if lazy_order(unit) == 2 else TwoLayer(config.activation, "gaussian")
-    hidden, _ = tangent_gap(problem, other, scaling, alphas=LADDER, steps=config.steps, quadrature=quadrature, progress=config.progress)
+    hidden, _ = tangent_gap(problem, other, scaling, alphas=LADDER, steps=sizes.steps, quadrature=quadrature, progress=config.progress)
     label = f"{other.activation}, {other.law} law"
     data = xr.Dataset(
         {"contrast_gap": (("contrast_alpha", "replicate"), rms(hidden))}, coords={"contrast_alpha": list(LADDER)},
@@ -112,12 +125,13 @@ def draw(out: Path) -> None:
     plt.close(axes[0, 0].figure)
 
 
-def _report(config: LazyConfig, sizes: Sizes, reference: LazyReference, fit: LazyFit, claims: list[Claim], diverged: int, wall: float) -> str:
+def _report(config: LazyConfig, sizes: Sizes, reference: LazyReference, reach: Horizon, fit: LazyFit, claims: list[Claim], diverged: int, wall: float) -> str:
     data = fit.data.sel(observable="hidden")
     largest = data.isel(shape=int(np.argmax((data.depth * data.width).values)))
     lines = [
-        f"{config.problem}: n={len(reference.tangent.problem.inputs)} D={config.dim} steps={config.steps} shapes={','.join(sizes.shapes)}",
+        f"{config.problem}: n={len(reference.tangent.problem.inputs)} D={sizes.dim} steps={sizes.steps} shapes={','.join(sizes.shapes)}",
         f"tangent ODE: loss {reference.tangent.loss(0):.4f} -> {reference.tangent.loss():.4f}",
+        f"{reach}",
         f"A(alpha) falls as 1/alpha^{reference.order} by the symmetry of the law",
         "",
         table(claims),

@@ -17,7 +17,7 @@ from .._limit.integrate import DivergedError
 from .._limit.mean_ode import mean_ode
 from .._limit.solution import Limit
 from .._quadrature import Sobol
-from .._shape import BestShape, Shape, at_depth, best_shape, check_budget, shape_rows
+from .._shape import BestShape, Shape, at_depth, best_shape, check_budget, searched, shape_rows
 from .._shape_check import Rival, check_claims, rivals
 from .._shape_law import Ends, ShapeLaw, law_from_claims
 from .._sweep import Interrupted
@@ -57,6 +57,7 @@ def run(config: ShapeConfig) -> Outcome:
         return Outcome(130, "Interrupted: the constants were not finished; nothing was kept.")
     if "hidden" not in laws:
         return Outcome(1, "The constants of the law of hidden states were not resolved. Take them from a larger run: hiddenwidth dimension, then --law OUT.")
+    laws["hidden"] = searched(laws["hidden"])
     best = best_shape(config.params, laws["hidden"], slack=config.slack, max_depth=config.max_depth)
     try:
         return _finish(config, measurement, laws, limit, steps, best, claims, start)

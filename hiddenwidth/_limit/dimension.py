@@ -110,13 +110,13 @@ def dimension_error(
     return DimensionError(problem.with_dim(math.inf).digest(), rank, dims, hidden, output)
 
 
-def check_dims(dims: tuple[int, ...], rank: int) -> tuple[int, ...]:
+def check_dims(dims: tuple[int, ...], rank: int, what: str = "dims") -> tuple[int, ...]:
     """Sorted dims, each with room for the span of the data."""
-    found = tuple(sorted({positive_int("dims", d) for d in dims}))
+    found = tuple(sorted({positive_int(what, d) for d in dims}))
     if not found:
-        raise ValueError("dims=() is empty; expected at least one.")
+        raise ValueError(f"{what}=() is empty; expected at least one.")
     if found[0] < rank:
-        raise ValueError(f"dims={found[0]} is too small for these data; expected at least {rank}, the dimension of the span of inputs and outputs.")
+        raise ValueError(f"{what}={found[0]} is too small for these data; expected at least {rank}, the dimension of the span of inputs and outputs.")
     return found
 
 

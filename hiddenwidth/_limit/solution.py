@@ -127,7 +127,7 @@ class Limit(eqx.Module):
 
         **Arguments:** `z`: initial parameters in R^D, leaves (units, ...); `s`: depth-time of each unit in [0, 1]; `step`: k (default: all steps).
 
-        **Returns:** the parameters after k steps, same structure, float64; of a tangent ODE, alpha times their displacement.
+        **Returns:** the parameters after k steps, same structure, float64; of a tangent or linearised limit, alpha times their displacement.
 
         **Example:** `limit.flow(hw.TwoLayerParams(u0, v0), s=np.array([0.5]))`
         """
@@ -142,7 +142,8 @@ class Limit(eqx.Module):
             z = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), z)
             z = Pair(z, jax.tree.map(jnp.zeros_like, z)) if tangent else z
             for k in range(self._step(step)):
-                h, b = (self.where.to_ambient(np.einsum("ui,inc->unc", rows, x[:, k].mean(0))) for x in (self.hidden_nodes, self.adjoint_nodes))
+                at = 0 if self.kind == "linearised_ode" else k  # the linearised network reads its units at initialisation, always
+                h, b = (self.where.to_ambient(np.einsum("ui,inc->unc", rows, x[:, i].mean(0))) for x, i in ((self.hidden_nodes, at), (self.adjoint_nodes, k)))
                 z = _flow_step(unit, self.scaling.traced(jnp.float64), z, jnp.asarray(h), jnp.asarray(b))
             return jax.tree.map(np.asarray, z.now if tangent else z)
 

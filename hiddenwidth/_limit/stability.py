@@ -5,7 +5,8 @@ the Jacobian of a step:
 
 - **sharpness**: the largest eigenvalue S_k of the Hessian of the loss in the geometry of the step, z <- z - eta grad. Where eta S_k > 2 a step overshoots
   along that direction and multiplies a deviation by eta S_k - 1 > 1.
-- **gain**: the product of eta S_i - 1 over the steps since then, G_{k+1} = max(1, G_k |eta S_k - 1|): how much the unstable deviation has grown.
+- **gain**: the product of eta S_i - 1 over the steps since then, G_{k+1} = max(1, G_k |eta S_k - 1|): how much the unstable deviation has
+  grown.
 - **amplification**: |J_{k-1} ... J_0 d| / |d|, what has become of a perturbation of the initial parameters, in root mean square over random directions d.
 - **horizon**: the last step at which the gain is at most ten and the loss of the limit has not risen. Beyond it the constants of the error laws explode, then
   two trajectories that agreed to 1e-3 have nothing in common, and an exponent fitted there is an exponent of nothing.
@@ -45,8 +46,8 @@ SMALL = Sobol(8, 1, symmetric=True)
 RISE_SHARE, RISE_SE = 1e-6, 3.0
 #: The horizon ends where an unstable deviation has grown by this factor.
 GAIN = 10.0
-#: Power iterations a gradient step. The eigenvector is carried from step to step, so few are enough.
-POWER_ITERATIONS = 12
+#: Power iterations at the first step and at every later one, to which the eigenvector is carried.
+FIRST_ITERATIONS, POWER_ITERATIONS = 300, 40
 
 
 class Horizon(NamedTuple):
@@ -85,6 +86,8 @@ def horizon(limit: Limit, *, depth: int = 16) -> Horizon:
     where = limit.where
     if limit.kind == "tangent_ode" and not isinstance(where.unit, Linearised):
         where = where._replace(unit=Linearised(where.unit))
+    if limit.kind == "linearised_ode":
+        raise ValueError("the linearised network has no horizon: it is linear. Pass a solution of mean_ode or tangent_ode.")
     seen = _measure(where, limit.scaling, limit.steps, depth, SMALL, 2, jax.random.key(0))
     grown = np.flatnonzero(seen.gain.values > GAIN)
     sharp = np.flatnonzero(seen.sharpness.values > 2)
@@ -147,14 +150,16 @@ def _measure(where: Coordinates, scaling: Scaling, steps: int, depth: int, quadr
         start = np.asarray(_norms(moves, weights))
         rows: dict[str, list[float]] = {k: [] for k in ("loss", "sharpness", "gain", "amplification", "amplification_se")}
         gain = 1.0
-        for _ in range(steps + 1):
+        for k in range(steps + 1):
             growth2 = (np.asarray(_norms(moves, weights)) / start) ** 2
-            z, power, sharpness, moves, loss = _step(where.unit, traced, z, weights, space, power, moves)
+            iterations = FIRST_ITERATIONS if k == 0 else POWER_ITERATIONS
+            z, power, sharpness, moves, loss = _step(where.unit, traced, z, weights, space, power, moves, iterations)
             rms = math.sqrt(growth2.mean())
             values = (float(loss), float(sharpness), gain, rms, float(growth2.std(ddof=1)) / math.sqrt(directions) / (2 * rms))
             for column, value in zip(rows.values(), values, strict=True):
                 column.append(value)
-            gain = max(1.0, gain * abs(float(sharpness) - 1)) if sharpness > 2 or gain > 1 else 1.0
+            factor = abs(float(sharpness) - 1)
+            gain = max(1.0, gain * factor) if math.isfinite(factor) else math.inf  # training blew up: nothing is stable beyond
     return xr.Dataset({k: (("step",), np.asarray(v)) for k, v in rows.items()}, coords={"step": np.arange(steps + 1)})
 
 
@@ -174,7 +179,7 @@ def _norms(moves: PyTree, weights: Float[Array, " points"]) -> Float[Array, " di
 
 
 @eqx.filter_jit
-def _step(unit: AbstractUnit, scaling: Scaling, z: PyTree, weights, space: StateSpace, power: PyTree, moves: PyTree):
+def _step(unit: AbstractUnit, scaling: Scaling, z: PyTree, weights, space: StateSpace, power: PyTree, moves: PyTree, iterations: int):
     """One gradient step: new parameters, top eigenvector and eigenvalue of the step's Jacobian, perturbations carried along, loss."""
 
     def descend(z):
@@ -182,13 +187,33 @@ def _step(unit: AbstractUnit, scaling: Scaling, z: PyTree, weights, space: State
         return backward(unit, scaling, z, weights, space, seen, saved)[0], seen.loss
 
     new, carry, loss = jax.linearize(descend, z, has_aux=True)
+    root = jax.tree.map(jnp.sqrt, unit.rates(scaling))
 
-    def iterate(v, _):
-        v = jax.tree.map(lambda v, jv: v - jv, v, carry(v))  # eta Hessian = I - J
-        size = _norm(v, weights)
-        return jax.tree.map(lambda x: x / size, v), size
+    def hessian(v):
+        """eta Hessian = I - J, made symmetric by the roots of the rates when parts of a unit have different ones."""
+        v = _scale(v, root, divide=False)
+        return _scale(jax.tree.map(lambda v, jv: v - jv, v, carry(v)), root, divide=True)
+
+    def iterate(state, _):
+        # Eigenvalues come in pairs of nearly opposite sign (u and v exchange), so plain power iteration would mix both ends of the spectrum. Shifted by
+        # a bound of its modulus, which is kept up to date, the top end alone is the largest.
+        v, shift = state
+        hv = hessian(v)
+        shift = jnp.maximum(shift, _norm(hv, weights))
+        moved = jax.tree.map(lambda h, v: h + shift * v, hv, v)
+        size = _norm(moved, weights)
+        return (jax.tree.map(lambda x: x / size, moved), shift), None
 
     power = jax.tree.map(lambda x: x / _norm(power, weights), power)
-    power, _ = jax.lax.scan(iterate, power, None, length=POWER_ITERATIONS)
-    moved = jax.tree.map(lambda v, jv: v - jv, power, carry(power))
-    return new, power, _inner(power, moved, weights), jax.vmap(carry)(moves), loss
+    (power, _), _ = jax.lax.scan(iterate, (power, jnp.zeros(())), None, length=iterations)
+    return new, power, _inner(power, hessian(power), weights), jax.vmap(carry)(moves), loss
+
+
+def _scale(v: PyTree, root: PyTree, *, divide: bool) -> PyTree:
+    """Multiply or divide every part of v by the root of its rate; parts that never move (rate 0) drop out."""
+
+    def part(r, x):
+        inverse = jnp.where(r > 0, 1 / jnp.where(r > 0, r, 1.0), 0.0)
+        return jax.tree.map(lambda x: x * (inverse if divide else r), x)
+
+    return jax.tree.map(part, root, v)

@@ -84,7 +84,7 @@ def _fluctuation_panel(axis, one: xr.Dataset, order, colour_of) -> None:
 def _first(one: xr.Dataset, order, index, product: int) -> bool:
     """Is this the first shape with that LM? One legend entry for each."""
     same = [i for i in order if int(one.depth[i] * one.width[i]) == product]
-    return same[0] == index
+    return bool(same[0] == index)
 
 
 def _error_panel(axis, one: xr.Dataset, order, colour_of) -> None:
