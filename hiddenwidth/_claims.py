@@ -68,13 +68,13 @@ def claim(
 
 def near(name: str, value: float, se: float, half_width: float, tolerance: float, *, source: str, doubt: str = "") -> Claim:
     """A deviation that should be 0 within a tolerance: "holds" when the whole interval is inside, "fails" when the whole interval is outside."""
-    low, high = value - half_width, value + half_width
+    value, low, high = float(value), float(value - half_width), float(value + half_width)
     return _bounded(name, value, se, (low, high), -tolerance <= low and high <= tolerance, low > tolerance or high < -tolerance, 0.0, tolerance, source, doubt)
 
 
 def above(name: str, value: float, se: float, half_width: float, bound: float, *, source: str, doubt: str = "") -> Claim:
     """A number that should exceed a bound: "holds" when the whole interval does, "fails" when none of it does."""
-    low, high = value - half_width, value + half_width
+    value, low, high = float(value), float(value - half_width), float(value + half_width)
     return _bounded(name, value, se, (low, high), low > bound, high <= bound, bound, None, source, doubt)
 
 

@@ -123,7 +123,8 @@ def test_rivals_fit_the_budget():
 def test_verdict_on_a_rival():
     rival = Rival("2L, M/2", 2, 1, 8)
     assert _rival_claim(rival, 0.1, 0.01, 0.05).verdict == "holds"
-    assert _rival_claim(rival, -0.04, 0.01, 0.05).verdict == "holds"
+    assert _rival_claim(rival, -0.02, 0.01, 0.05).verdict == "holds"
+    assert _rival_claim(rival, -0.04, 0.01, 0.05).verdict == "undetermined"
     assert _rival_claim(rival, -0.1, 0.01, 0.05).verdict == "fails"
     assert _rival_claim(rival, 0.0, 0.1, 0.05).verdict == "undetermined"
     assert _rival_claim(rival, float("nan"), 0.1, 0.05).verdict == "undetermined"
