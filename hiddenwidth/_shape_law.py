@@ -1,8 +1,8 @@
 r"""The joint error law of a shape (L, M, D), with its constants:
 
-    e^2 = (a/L)^2 + 2 r (a/L)(c D/(LM)) + (c D/(LM))^2 + b^2 S/(LM) + d^2/D,        S = D for hidden states, 1 for outputs
+    e^2 = (a/L)^2 + 2 cos(theta) (a/L)(c D/(LM)) + (c D/(LM))^2 + b^2 S/(LM) + d^2/D,        S = D for hidden states, 1 for outputs
 
-depth and bias are both means and add as vectors with cosine r; the two fluctuations, over units and over embeddings, are independent of each other.
+depth and bias are both means and add as vectors at an angle theta; the two fluctuations, over units and over embeddings, are independent of each other.
 
 Shapes are compared by these leading orders. Where a number is to be predicted for a network that exists, the next orders of every term, exp(e_1/L + ...),
 which the fits measured on the way, are put back (`refined`).
@@ -41,7 +41,7 @@ def next_orders(depth: Any, width: Any, dim: Any, reduced: int) -> dict[str, Any
 class ShapeLaw(eqx.Module):
     """Constants of the joint law of one observable at one gradient step.
 
-    **Arguments:** `depth`, `bias`, `fluctuation`, `limit`: a, c, b, d with standard errors; `cosine`: r; `ends`: d_in + d_out; `reduced`: dimension of the
+    **Arguments:** `depth`, `bias`, `fluctuation`, `limit`: a, c, b, d with standard errors; `cosine`: cos(theta); `ends`: d_in + d_out; `reduced`: dimension of the
     span of the data, the least D; `orders`: coefficients of the next orders of every term, by the names of `next_orders`.
 
     **Example:**
