@@ -41,8 +41,8 @@ def next_orders(depth: Any, width: Any, dim: Any, reduced: int) -> dict[str, Any
 class ShapeLaw(eqx.Module):
     """Constants of the joint law of one observable at one gradient step.
 
-    **Arguments:** `depth`, `bias`, `fluctuation`, `limit`: a, c, b, d with standard errors; `cosine`: cos(theta); `ends`: d_in + d_out; `reduced`: dimension of the
-    span of the data, the least D; `orders`: coefficients of the next orders of every term, by the names of `next_orders`.
+    **Arguments:** `depth`, `bias`, `fluctuation`, `limit`: a, c, b, d with standard errors; `cosine`: cos(theta); `ends`: d_in + d_out; `reduced`: dimension
+    of the span of the data, the least D; `orders`: coefficients of the next orders of every term, by the names of `next_orders`.
 
     **Example:**
 
