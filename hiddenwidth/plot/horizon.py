@@ -29,8 +29,8 @@ def horizon(data: xr.Dataset, *, title: str = ""):
         one = data.sel(learning_rate=rate)
         reach, last = float(one.horizon), float(data.every_step[-1])
         _stability_panel(column[0], one, f"$\\eta$ = {rate:g}")
-        _constants_panel(column[1], one, reach)
-        _exponents_panel(column[2], one, reach)
+        _constants_panel(column[1], one)
+        _exponents_panel(column[2], one)
         for axis in column:
             if reach < last:
                 axis.axvline(reach, color="black", lw=1, ls="--")
@@ -50,10 +50,10 @@ def _stability_panel(axis, one: xr.Dataset, title: str) -> None:
     axis.legend(fontsize=8)
 
 
-def _points(axis, one: xr.Dataset, name: str, label: str, colour: str, reach: float, shift: float = 0.0) -> None:
+def _points(axis, one: xr.Dataset, name: str, label: str, colour: str, shift: float = 0.0) -> None:
     at = one.sel(claim=name)
     good = np.isfinite(at.value.values) & np.isfinite(at.low.values)
-    inside = at.step.values <= reach
+    inside = at.verdict.values < 3  # 3: beyond the horizon that belongs to the claim
     for mask, face in ((good & inside, colour), (good & ~inside, "none")):
         value = at.value.values[mask]
         bars = [value - at.low.values[mask], at.high.values[mask] - value]
@@ -62,17 +62,17 @@ def _points(axis, one: xr.Dataset, name: str, label: str, colour: str, reach: fl
         )
 
 
-def _constants_panel(axis, one: xr.Dataset, reach: float) -> None:
+def _constants_panel(axis, one: xr.Dataset) -> None:
     for name, (label, colour) in CONSTANTS.items():
-        _points(axis, one, name, label, colour, reach)
+        _points(axis, one, name, label, colour)
     axis.set(title="constants of the error law (hollow: beyond the horizon)", yscale="log")
     axis.legend(fontsize=8)
 
 
-def _exponents_panel(axis, one: xr.Dataset, reach: float) -> None:
+def _exponents_panel(axis, one: xr.Dataset) -> None:
     for i, (name, (label, theory, colour)) in enumerate(EXPONENTS.items()):
         shifted = one.assign(value=one.value - theory, low=one.low - theory, high=one.high - theory)
-        _points(axis, shifted, name, f"{label} (theory {theory:g})", colour, reach, 0.35 * (i - 1.5))
+        _points(axis, shifted, name, f"{label} (theory {theory:g})", colour, 0.35 * (i - 1.5))
     axis.axhline(0.0, color="grey", lw=1)
     axis.set(title="exponent minus theory", ylim=(-0.35, 0.65))
     axis.legend(fontsize=8, loc="upper left")
