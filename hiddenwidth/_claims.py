@@ -3,6 +3,8 @@
 import math
 from typing import Any, Literal, NamedTuple
 
+import equinox as eqx
+
 Verdict = Literal["holds", "fails", "undetermined"]
 
 #: A constant has no value in the theory: it is resolved when its interval is no wider than this share of it.
@@ -112,3 +114,18 @@ def table(claims: list[Claim]) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True)).rstrip() for row in rows]
     return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
+
+
+class AbstractFit(eqx.Module):
+    """What every fit is: claims with verdicts, found by name, printed as their table."""
+
+    claims: eqx.AbstractVar[list[Claim]]
+
+    def __getitem__(self, name: str) -> Claim:
+        for c in self.claims:
+            if c.name == name:
+                return c
+        raise KeyError(f"no claim {name!r}; the claims are {', '.join(c.name for c in self.claims)}")
+
+    def __repr__(self) -> str:
+        return table(self.claims)

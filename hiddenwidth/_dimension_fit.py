@@ -1,41 +1,28 @@
 r"""The error law over the embedding dimension D, measured term by term, and the joint law that it completes.
 
-    depth         a/L                infinitely wide network against Mean ODE, both at D = infinity
-    fluctuation   b sqrt(S/(LM))     spread of networks with orthogonal embeddings, whose limit does not depend on D; S = D (hidden), 1 (outputs)
-    bias          c D/(LM)           mean of the same networks minus the infinitely wide network of the same depth
-    limit         d/sqrt(D)          Mean ODE(D) against Mean ODE(infinity), Gaussian embeddings, no network
-
-Next orders. Networks: besides 1/L and x = D/(LM), as in `_law_fit`, the share w = r/D of coordinates in the span of the data, which move with their
-units while the others only collect noise; of first order for hidden states, where they count by their number. Usual size 1, so second orders have priors of
-sizes 1 (w^2), 4 (w/L) and 1 (w x); for the bias, whose first order in 1/L is twice as large, 16 (1/L^2), 4 (x/L) and 8 (w/L). Limit: w free, of usual size 4,
-hence priors of sizes 16 (w^2) and 64 (w^3).
+depth         a/L                infinitely wide network against Mean ODE, both at D = infinity
+fluctuation   b sqrt(S/(LM))     spread of networks with orthogonal embeddings, whose limit does not depend on D; S = D (hidden), 1 (outputs)
+bias          c D/(LM)           mean of the same networks minus the infinitely wide network of the same depth
+limit         d/sqrt(D)          Mean ODE(D) against Mean ODE(infinity), Gaussian embeddings, no network
 """
 
-from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
-from ._claims import Claim, claim, table
+from ._claims import AbstractFit, Claim, claim
 from ._depth_fit import fit_depth
-from ._law_fit import NORMAL_95, Corrections, Grid, Law, LawFit, expansion, fit_law, variance_of_bias2, variance_of_variance
+from ._dimension_laws import bias_law, calibrated, fit_limit, fluctuation_law
+from ._law_fit import Grid, fit_law, variance_of_variance
 from ._limit.dimension import DimensionError
 from ._limit.infinite_width import DepthError
 from ._limit.solution import Limit
 from ._observable import _reference_draws
 from ._rates import MIN_SEEDS, OBSERVABLES, _doubt, _goodness, depth_curve
-from ._shape_law import Ends, ShapeLaw, law_from_claims, next_orders
-from ._statistics import CellStatistics, cell_statistics, missing_cell, seed_counts
-
-#: Relative scatter of mean squares of Mean ODE(D) about their law, by which it is judged and small D are dropped. The draws are common to all D: what they
-#: leave of a single point is far less than their spread, which is common to all points.
-SCATTER = 0.01
-
-#: Cells with LM >= 4 D: their expansion parameter spans a factor of eight, and stays below 1/4.
-LEAST_PRODUCT = 4.0
+from ._shape_law import Ends, ShapeLaw, law_from_claims
+from ._statistics import NORMAL_95, CellStatistics, cell_statistics, missing_cell, seed_counts
 
 MAX_WIDTH = {
     "hidden.fluctuation.exponent_dim": 0.05, "output.fluctuation.exponent_dim": 0.1, "hidden.bias.exponent_dim": 0.2, "output.bias.exponent_dim": 0.2,
@@ -54,7 +41,7 @@ RANGE_RULE = (
 )
 
 
-class DimensionFit(eqx.Module):
+class DimensionFit(AbstractFit):
     """Fitted law over D: claims with verdicts, goodness of fit, the dataset that the picture is drawn from.
 
     `laws` holds the joint law of each observable whose constants were all resolved.
@@ -64,15 +51,6 @@ class DimensionFit(eqx.Module):
     goodness: dict[str, dict[str, Any]]
     data: xr.Dataset
     laws: dict[str, ShapeLaw]
-
-    def __getitem__(self, name: str) -> Claim:
-        for c in self.claims:
-            if c.name == name:
-                return c
-        raise KeyError(f"no claim {name!r}; the claims are {', '.join(c.name for c in self.claims)}")
-
-    def __repr__(self) -> str:
-        return table(self.claims)
 
 
 def fit_dimension(runs: xr.Dataset, error: DimensionError, limit: Limit, depth: DepthError, *, bootstrap: int = 1000, seed: int = 0) -> DimensionFit:
@@ -239,50 +217,6 @@ def _with_rest(cell: CellStatistics, deviation, rest: Float[np.ndarray, " seed"]
         variance=cell.variance + float(rest.mean()), variance_draws=cell.variance_draws + more, error2=cell.error2 + float(rest.mean()),
         error2_draws=cell.error2_draws + more, variance_relative_se2=float(squares.var(ddof=1) / len(squares) / squares.mean() ** 2),
     )  # fmt: skip
-
-
-def _corrections(grid: Grid, reduced: int, *, free: bool) -> Corrections:
-    columns = next_orders(grid.depth, grid.width, grid.dim, reduced)
-    sizes = {"w^2": 1.0, "w/L": 4.0, "w x": 1.0}
-    first = {"w": (columns["w"], np.inf)} if free else {}
-    return dict(expansion(grid)) | first | {name: (columns[name], size) for name, size in sizes.items()}
-
-
-def fluctuation_law(grid: Grid, name: str, reduced: int) -> Law:
-    """V ~ S D^(2p)/(L M) with S = 1: the power of D is free, theory 2p = 1 for hidden states and 0 for outputs."""
-    power = 1.0 if name == "hidden" else 0.0
-    usable = grid.product >= LEAST_PRODUCT * grid.dim
-    return Law(("exponent_dim",), np.log(grid.dim)[:, None], (power,), 1 / grid.product, _corrections(grid, reduced, free=name == "hidden"), usable)
-
-
-def bias_law(grid: Grid, reduced: int) -> Law:
-    """B ~ D^2/(L M)^2."""
-    usable = grid.product >= LEAST_PRODUCT * grid.dim
-    corrections = dict(_corrections(grid, reduced, free=True))
-    corrections |= {name: (corrections[name][0], size) for name, size in (("1/L^2", 16.0), ("x/L", 4.0), ("w/L", 8.0))}
-    return Law(("exponent_dim",), np.log(grid.dim)[:, None], (2.0,), 1 / grid.product**2, corrections, usable)
-
-
-def calibrated(cells: list[CellStatistics], seeds: int, draws: Float[np.ndarray, "draws cells"]) -> Callable:
-    """Sampling variance of B as a function of its mean, with one factor that makes it agree with the bootstrap where B is clear of its noise.
-
-    The formula takes the bias to point nowhere in particular. Where it points along the largest fluctuations it is noisier, and the other way round.
-    """
-    variance = variance_of_bias2(cells, seeds)
-    value, seen = np.array([c.bias2 for c in cells]), draws.var(0, ddof=1)
-    clear = value > NORMAL_95 * np.sqrt(seen)  # False for NaN
-    factor = float(np.median(seen[clear] / variance(value[clear], clear))) if clear.any() else 1.0
-    return lambda mean, used: factor * variance(mean, used)
-
-
-def fit_limit(dims: Float[np.ndarray, " dim"], squares: Float[np.ndarray, "dim draw"], reduced: int, bootstrap: int, rng: np.random.Generator):
-    """(fit of d^2/D, standard errors of the mean squares): the same pairs of draws stand at every D, and are resampled together."""
-    w, squares = reduced / dims, squares.reshape(len(dims), -1, 2).mean(-1)
-    law = Law(("exponent",), np.log(dims)[:, None], (-1.0,), 1.0, {"w": (w, np.inf), "w^2": (w**2, 16.0), "w^3": (w**3, 64.0)}, np.ones(len(dims), bool), dims)
-    counts = seed_counts(squares.shape[1], bootstrap, rng) / squares.shape[1]
-    grid = Grid(np.ones(len(dims)), np.ones(len(dims)), dims)
-    fit: LawFit = fit_law(law, grid, squares.mean(1), counts @ squares.T, lambda mean, used: (SCATTER * mean) ** 2, rng)
-    return fit, squares.std(1, ddof=1) / np.sqrt(squares.shape[1])
 
 
 def _cosine(means, shift: Float[np.ndarray, "cells full"], bias2: Float[np.ndarray, " cells"]) -> float:

@@ -10,8 +10,8 @@ import xarray as xr
 from jaxtyping import Float
 
 from ._claims import Claim, near
-from ._law_fit import NORMAL_95
 from ._shape_law import ShapeLaw
+from ._statistics import NORMAL_95
 
 #: What the expansion may leave out, as a share of the error.
 TOLERANCE = 0.1

@@ -25,11 +25,10 @@ from jaxtyping import Bool, Float
 
 from . import _loglinear
 from ._depth_fit import Estimate
-from ._statistics import CellStatistics
+from ._statistics import NORMAL_95, CellStatistics
 
 REJECT = 0.01
 SPARE_CELLS = 3
-NORMAL_95 = 1.959963984540054
 
 RANGE_RULE = (
     "cells with LM >= D and no divergence; while chi-square rejects at 1 %, the cells with the smallest LM are dropped; "

@@ -9,19 +9,19 @@ where A ~ 1/alpha^2 and as (LM/D)^(1/4) where A ~ 1/alpha.
 import math
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
 from scipy import stats
 
-from ._claims import Claim, above, claim, table
+from ._claims import AbstractFit, Claim, above, claim
 from ._depth_fit import fit_depth
-from ._law_fit import NORMAL_95, REJECT, Corrections, Grid, Law, LawFit, fit_law, variance_of_variance
+from ._law_fit import REJECT, Corrections, Grid, Law, LawFit, fit_law, variance_of_variance
 from ._lazy import LazyReference
 from ._lazy_cells import MAX_SPREAD, Cells, flat_grid, fluctuation_curve, lazy_cells, predicted_variance, rms
 from ._lazy_optimum import WINDOW, optimum_claims, optimum_curve
 from ._rates import MIN_SEEDS
+from ._statistics import NORMAL_95
 
 #: From here on A(alpha) and the depth law are expanded in 1/alpha.
 ASYMPTOTIC_FROM = 4.0
@@ -37,21 +37,12 @@ RANGE_RULE = (
 )
 
 
-class LazyFit(eqx.Module):
+class LazyFit(AbstractFit):
     """Claims with verdicts, goodness of fit, and the dataset that the picture is drawn from."""
 
     claims: list[Claim]
     goodness: dict[str, Any]
     data: xr.Dataset
-
-    def __getitem__(self, name: str) -> Claim:
-        for c in self.claims:
-            if c.name == name:
-                return c
-        raise KeyError(f"no claim {name!r}; the claims are {', '.join(c.name for c in self.claims)}")
-
-    def __repr__(self) -> str:
-        return table(self.claims)
 
 
 def fit_lazy(runs: xr.Dataset, reference: LazyReference, *, bootstrap: int = 1000, seed: int = 0) -> LazyFit:

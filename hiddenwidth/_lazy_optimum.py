@@ -11,8 +11,8 @@ import xarray as xr
 from jaxtyping import Float
 
 from ._claims import Claim, claim
-from ._law_fit import NORMAL_95
 from ._lazy import LazyReference
+from ._statistics import NORMAL_95
 
 #: The best alpha is read off a cubic through the points this many octaves around the predicted one: wider, a cubic no longer follows the bend.
 WINDOW = 1.0

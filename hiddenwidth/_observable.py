@@ -11,10 +11,9 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 from scipy import stats
 
-from ._law_fit import NORMAL_95
 from ._limit.infinite_width import DepthError
 from ._limit.solution import Limit
-from ._statistics import CellStatistics, cell_statistics, missing_cell, seed_counts
+from ._statistics import NORMAL_95, CellStatistics, cell_statistics, missing_cell, seed_counts
 
 
 class Observable(eqx.Module):

@@ -11,17 +11,17 @@ scale and for fluctuations at fixed rho; 1/L and 1/D for the blow-up scale, wher
 import math
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
 from . import _phase_boundaries as boundaries
-from ._claims import Claim, above, claim, table
+from ._claims import AbstractFit, Claim, above, claim
 from ._depth_fit import Estimate
-from ._power_fit import MISSING, NORMAL_95, PowerFit, fit_powers, mean_of
+from ._power_fit import MISSING, PowerFit, fit_powers, mean_of
 from ._scaling import blow_up_scale, critical_scale
 from ._schemes_fit import scheme_claims
+from ._statistics import NORMAL_95
 from ._tuned_fit import lazy_power, tuned_claims
 
 SOURCE = "Theorem 3"
@@ -39,21 +39,12 @@ DEFINITION = {
 }
 
 
-class PhaseFit(eqx.Module):
+class PhaseFit(AbstractFit):
     """Fitted phase diagram: claims with verdicts, goodness of fit, and the dataset that the picture is drawn from."""
 
     claims: list[Claim]
     goodness: dict[str, dict[str, Any]]
     data: xr.Dataset
-
-    def __getitem__(self, name: str) -> Claim:
-        for c in self.claims:
-            if c.name == name:
-                return c
-        raise KeyError(f"no claim {name!r}; the claims are {', '.join(c.name for c in self.claims)}")
-
-    def __repr__(self) -> str:
-        return table(self.claims)
 
 
 def fit_phase(runs: xr.Dataset, tuned: xr.Dataset | None = None, *, bootstrap: int = 400, seed: int = 0) -> PhaseFit:

@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float
 from scipy import stats
 
 from ._depth_fit import Estimate
+from ._statistics import NORMAL_95
 
-NORMAL_95 = 1.959963984540054
 MISSING = Estimate(math.nan, math.nan, math.nan)
 
 

@@ -12,18 +12,18 @@ Outputs obey the same law without the D: their fluctuation is b/sqrt(LM).
 import math
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Float
 
-from ._claims import Claim, claim, doubted, near, table
+from ._claims import AbstractFit, Claim, claim, doubted, near
 from ._depth_fit import DepthFit, Estimate, fit_depth
-from ._law_fit import NORMAL_95, REJECT, Grid, LawFit, bias_law, fit_law, fluctuation_law, variance_of_bias2, variance_of_variance
+from ._law_fit import REJECT, Grid, LawFit, bias_law, fit_law, fluctuation_law, variance_of_bias2, variance_of_variance
 from ._limit.infinite_width import DepthError, depth_error
 from ._limit.solution import Limit
 from ._limit.stability import Horizon, horizon
 from ._observable import Observable, alignment, observe, statistics
+from ._statistics import NORMAL_95
 
 #: Depths at which the depth term is measured, besides those of the runs. It costs no networks.
 LADDER = (8, 16, 32, 64, 128)
@@ -38,21 +38,12 @@ THEORY = {"depth.exponent": -1.0, "fluctuation.exponent_depth": -0.5, "fluctuati
 SOURCE = {"depth": "Theorem 1, 1/L", "fluctuation": "Theorem 1, sqrt(D/(LM))", "bias": "propagation of chaos, 1/(LM)"}
 
 
-class RateFit(eqx.Module):
+class RateFit(AbstractFit):
     """Fitted error law: claims with verdicts, goodness of fit, and the dataset that the picture is drawn from."""
 
     claims: list[Claim]
     goodness: dict[str, dict[str, Any]]
     data: xr.Dataset
-
-    def __getitem__(self, name: str) -> Claim:
-        for c in self.claims:
-            if c.name == name:
-                return c
-        raise KeyError(f"no claim {name!r}; the claims are {', '.join(c.name for c in self.claims)}")
-
-    def __repr__(self) -> str:
-        return table(self.claims)
 
 
 def fit_rates(

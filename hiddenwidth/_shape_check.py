@@ -11,10 +11,10 @@ import xarray as xr
 
 from ._claims import Claim, above, near
 from ._joint import measured_error
-from ._law_fit import NORMAL_95
 from ._scaling import parameter_count
 from ._shape import BestShape, at_depth
 from ._shape_law import ShapeLaw
+from ._statistics import NORMAL_95
 
 SOURCE = "joint law at a parameter budget"
 

@@ -16,6 +16,7 @@ from jaxtyping import Float
 
 from ._claims import Claim
 from ._depth_fit import Estimate
+from ._statistics import NORMAL_95
 
 #: Term -> what it falls with.
 TERMS = {"depth": "1/L", "bias": "D/(LM)", "fluctuation": "sqrt(D/(LM))", "limit": "1/sqrt(D)"}
@@ -125,7 +126,7 @@ class ShapeLaw(eqx.Module):
 
     def draws(self, depth: Any, width: Any, dim: Any, *, refined: bool = False) -> Float[np.ndarray, " draws"]:
         """Predicted errors with the constants drawn from their uncertainties; they were measured apart, so independently."""
-        se = np.nan_to_num([x.half_width / 1.96 for x in (self.depth, self.fluctuation, self.bias, self.limit)])
+        se = np.nan_to_num([x.half_width / NORMAL_95 for x in (self.depth, self.fluctuation, self.bias, self.limit)])
         constants = np.abs(self.constants[:, None] + se[:, None] * np.random.default_rng(0).standard_normal((4, DRAWS)))
         terms = (self.refined_terms if refined else self.terms)(depth, width, dim, constants)
         return np.sqrt(sum(terms.values()))

@@ -13,6 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+#: Half-width of a normal 95 % interval in standard errors.
+NORMAL_95 = 1.959963984540054
+
 
 class CellStatistics(NamedTuple):
     """Estimates and bootstrap draws of one cell and one observable; draws are centred on the estimates."""

@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"hiddenwidth {name}: the machine could not do it: {what}. Choose smaller sizes, or another --out.", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
-        print(f"hiddenwidth {name}: interrupted before any network was finished.", file=sys.stderr)
+        print(f"hiddenwidth {name}: interrupted; nothing more was written.", file=sys.stderr)
         sys.exit(130)
     print(outcome.text, file=sys.stdout if outcome.status == 0 else sys.stderr)
     sys.exit(outcome.status)

@@ -9,7 +9,8 @@ import pytest
 import hiddenwidth as hw
 from hiddenwidth import _record
 from hiddenwidth._commands import dimension
-from hiddenwidth._dimension_fit import _with_rest, bias_law, fit_limit, fluctuation_law
+from hiddenwidth._dimension_fit import _with_rest
+from hiddenwidth._dimension_laws import bias_law, fit_limit, fluctuation_law
 from hiddenwidth._joint import joint_claim, joint_table
 from hiddenwidth._law_fit import Grid, fit_law
 from hiddenwidth._limit.dimension import gram_roots

@@ -9,12 +9,13 @@ import jax
 import tyro
 
 from .. import problems
-from .._choices import positive_float, positive_int
-from .._dimension_fit import LEAST_PRODUCT
+from .._choices import positive_int
+from .._dimension_laws import LEAST_PRODUCT
 from .._problem import Problem
 from .._rates import MIN_SEEDS
 from .._scaling import Scaling, mlu
 from .._two_layer import TwoLayer
+from ._options import RunOptions
 
 ProblemName = Literal["sine", "gaussian"]
 
@@ -55,7 +56,7 @@ SIZES = {
 
 
 @dataclasses.dataclass(frozen=True)
-class DimensionConfig:
+class DimensionConfig(RunOptions):
     """Measure how errors depend on the embedding dimension D, and the joint law 1/L + sqrt(D/(LM)) + 1/sqrt(D).
 
     Writes dimension.json, dimension.nc and dimension.png into OUT. Example: hiddenwidth dimension --out results/dimension
@@ -79,20 +80,10 @@ class DimensionConfig:
     """Normalised learning rate, of order one at every shape."""
     activation: Literal["tanh", "erf", "gelu", "softplus", "linear"] = "tanh"
     """Activation of the units."""
-    seed: int = 0
-    """Seed of data draws, embeddings and initialisations."""
-    dtype: Literal["float32", "float64"] = "float32"
-    """Precision of the networks; limits are always float64."""
-    memory: float = 2e9
-    """Bytes for weights and saved states of the networks trained at once."""
     out: Path = Path("results/dimension")
     """Directory for the record."""
-    overwrite: bool = False
-    """Write into a directory that is not empty."""
     quick: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Fewer and smaller networks, within 60 s on 2 cores."""
-    progress: bool = True
-    """Show progress bars."""
 
     def sizes(self) -> Sizes:
         """The preset of the problem with what the user gave instead."""
@@ -108,14 +99,12 @@ class DimensionConfig:
 
 def check(config: DimensionConfig, sizes: Sizes) -> None:
     """Complain before anything is computed."""
-    if not 0 <= config.seed < 2**32:
-        raise ValueError(f"seed={config.seed} is not possible; expected a whole number from 0 to {2**32 - 1}.")
+    config.check_run()
     for what, least in (("dims", 2), ("depths", 1), ("limit_dims", 3)):
         values = {positive_int(what, x) for x in getattr(sizes, what)}
         if len(values) < least:
             raise ValueError(f"{what}={getattr(sizes, what)} is too few; expected at least {least}.")
     positive_int("steps", sizes.steps)
-    positive_float("memory", config.memory)
     if positive_int("seeds", sizes.seeds) < MIN_SEEDS:
         raise ValueError(f"seeds={sizes.seeds} is too few for an interval; expected at least {MIN_SEEDS}.")
     if positive_int("draws", sizes.draws) < 2 * MIN_SEEDS or sizes.draws % 2:

@@ -65,7 +65,7 @@ class HorizonConfig(ProblemOptions):
 
 def check(config: HorizonConfig, sizes: Sizes) -> None:
     """Complain before anything is computed."""
-    config.check()
+    config.check_run()
     if config.law != "gaussian":
         raise ValueError(f"law={config.law!r} has no limit at D = infinity (no reduced coordinates), which the law in D needs; expected law='gaussian'.")
     for what in ("depths", "widths", "dims"):

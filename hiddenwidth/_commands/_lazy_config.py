@@ -76,7 +76,7 @@ class LazyConfig(RateOptions):
 
 def check(config: LazyConfig, sizes: Sizes, min_seeds: int) -> list[tuple[int, int]]:
     """Complain before anything is computed; returns the shapes."""
-    config.check()
+    config.check_run()
     shapes = []
     if not sizes.shapes:
         raise ValueError("shapes=() is empty; expected at least one, for example 64x256.")

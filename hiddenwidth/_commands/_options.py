@@ -11,8 +11,30 @@ from .._problem import Problem
 
 
 @dataclasses.dataclass(frozen=True)
-class ProblemOptions:
-    """What is learnt, by which units, and how the run is made."""
+class RunOptions:
+    """How a run is made."""
+
+    seed: int = 0
+    """Seed of embeddings and initialisations."""
+    dtype: Literal["float32", "float64"] = "float32"
+    """Precision of the networks; references are always float64."""
+    memory: float = 2e9
+    """Bytes for weights and saved states of the networks trained at once."""
+    overwrite: bool = False
+    """Write into a directory that is not empty."""
+    progress: bool = True
+    """Show progress bars."""
+
+    def check_run(self) -> None:
+        """Complain about what every command shares."""
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed={self.seed} is not possible; expected a whole number from 0 to {2**32 - 1}.")
+        positive_float("memory", self.memory)
+
+
+@dataclasses.dataclass(frozen=True)
+class ProblemOptions(RunOptions):
+    """What is learnt, and by which units."""
 
     problem: Literal["sine", "gaussian", "digits"] = "sine"
     """1-d regression; independent Gaussian inputs and targets; real handwritten digits."""
@@ -32,16 +54,6 @@ class ProblemOptions:
     """Digits to tell apart (--problem digits)."""
     components: int = 4
     """Principal components of the images (--problem digits)."""
-    seed: int = 0
-    """Seed of embeddings and initialisations."""
-    dtype: Literal["float32", "float64"] = "float32"
-    """Precision of the networks; references are always float64."""
-    memory: float = 2e9
-    """Bytes for weights and saved states of the networks trained at once."""
-    overwrite: bool = False
-    """Write into a directory that is not empty."""
-    progress: bool = True
-    """Show progress bars."""
 
     def make_problem(self, dim: int | float) -> Problem:
         """The chosen problem, embedded."""
@@ -52,11 +64,8 @@ class ProblemOptions:
             raise ValueError(f"loss={self.loss!r} needs class labels and problem={self.problem!r} has none; use --problem digits or --loss squared.")
         return problems.sine(**common) if self.problem == "sine" else problems.gaussian(**common)
 
-    def check(self) -> None:
-        """Complain about what every command shares."""
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"seed={self.seed} is not possible; expected a whole number from 0 to {2**32 - 1}.")
-        positive_float("memory", self.memory)
+    def check_run(self) -> None:
+        super().check_run()
         if self.steps is not None:
             positive_int("steps", self.steps)
 

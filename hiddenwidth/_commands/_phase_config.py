@@ -12,6 +12,7 @@ from .._choices import positive_float, positive_int
 from .._phase import check_reach, check_shapes
 from .._phase_fit import MIN_SEEDS
 from .._problem import Problem
+from ._options import RunOptions
 
 Shapes = tuple[tuple[int, int, int], ...]
 
@@ -51,7 +52,7 @@ QUICK = PhaseSizes(
 
 
 @dataclasses.dataclass(frozen=True)
-class PhaseConfig:
+class PhaseConfig(RunOptions):
     """Measure the phase diagram of Theorem 3: local updates, fluctuation and loss over residual scale and L, M, D, with both boundaries fitted.
 
     Writes phase.json, phase.nc and phase.png into OUT. Example: hiddenwidth phase --out results/phase
@@ -81,20 +82,10 @@ class PhaseConfig:
     """The ladder of residual scales ends at this many times sqrt(LM/D)."""
     embedding: Literal["orthogonal", "gaussian"] = "orthogonal"
     """Embeddings with exactly the limiting Gram matrix, or random ones, which let D act through the draw as well."""
-    seed: int = 0
-    """Seed of embeddings and initialisations."""
-    dtype: Literal["float32", "float64"] = "float32"
-    """Precision of the networks."""
-    memory: float = 2e9
-    """Bytes for weights and saved states of the networks trained at once."""
     out: Path = Path("results/phase")
     """Directory for the record."""
-    overwrite: bool = False
-    """Write into a directory that is not empty."""
     quick: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Fewer and smaller shapes, within 60 s on 2 cores."""
-    progress: bool = True
-    """Show progress bars."""
 
     def sizes(self) -> PhaseSizes:
         """The preset with what the user gave instead."""
@@ -112,8 +103,7 @@ class PhaseConfig:
 
 def check(config: PhaseConfig, sizes: PhaseSizes) -> None:
     """Complain before anything is computed."""
-    if not 0 <= config.seed < 2**32:
-        raise ValueError(f"seed={config.seed} is not possible; expected a whole number from 0 to {2**32 - 1}.")
+    config.check_run()
     check_shapes(sizes.shapes)
     if config.tuned:
         check_shapes(sizes.tuned_shapes, "tuned_shapes")
@@ -125,4 +115,3 @@ def check(config: PhaseConfig, sizes: PhaseSizes) -> None:
     positive_int("per_octave", config.per_octave)
     check_reach(sizes.reach)
     positive_float("learning_rate", config.learning_rate)
-    positive_float("memory", config.memory)

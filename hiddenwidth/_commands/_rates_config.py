@@ -62,7 +62,7 @@ class RatesConfig(RateOptions):
 
 def check(config: RatesConfig, sizes: Sizes) -> None:
     """Complain before anything is computed."""
-    config.check()
+    config.check_run()
     for what in ("depths", "widths"):
         values = getattr(sizes, what)
         if not values:

@@ -2,17 +2,18 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
 from .._choices import positive_float, positive_int
 from .._rates import MIN_SEEDS
 from ._dimension_config import DimensionConfig, ProblemName
+from ._options import RunOptions
 
 
 @dataclasses.dataclass(frozen=True)
-class ShapeConfig:
+class ShapeConfig(RunOptions):
     """The best depth, width and dimension for a budget of parameters, and networks that show it.
 
     Writes shape.json, shape.nc and shape.png into OUT. Example: hiddenwidth shape --params 1e6 --out results/shape
@@ -38,20 +39,10 @@ class ShapeConfig:
     """Budgets above this are not trained for the check."""
     seeds: int | None = None
     """Networks of every shape in the check."""
-    seed: int = 0
-    """Seed of embeddings and initialisations."""
-    dtype: Literal["float32", "float64"] = "float32"
-    """Precision of the networks; limits are always float64."""
-    memory: float = 2e9
-    """Bytes for weights and saved states of the networks trained at once."""
     out: Path = Path("results/shape")
     """Directory for the record."""
-    overwrite: bool = False
-    """Write into a directory that is not empty."""
     quick: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Fewer networks, within 60 s on 2 cores."""
-    progress: bool = True
-    """Show progress bars."""
 
     def check_seeds(self) -> int:
         """Networks of every shape in the check."""
@@ -68,9 +59,7 @@ class ShapeConfig:
 
 def check(config: ShapeConfig) -> None:
     """Complain before anything is computed."""
-    if not 0 <= config.seed < 2**32:
-        raise ValueError(f"seed={config.seed} is not possible; expected a whole number from 0 to {2**32 - 1}.")
-    positive_float("memory", config.memory)
+    config.check_run()
     positive_float("max_check_params", config.max_check_params)
     if positive_int("seeds", config.check_seeds()) < MIN_SEEDS:
         raise ValueError(f"seeds={config.seeds} is too few for an interval; expected at least {MIN_SEEDS}.")

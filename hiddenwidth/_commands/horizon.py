@@ -13,7 +13,8 @@ import xarray as xr
 
 from .. import _record, plot
 from .._claims import Claim, claim, doubted, table
-from .._dimension_fit import MAX_WIDTH as DIMENSION_WIDTH, fit_limit
+from .._dimension_fit import MAX_WIDTH as DIMENSION_WIDTH
+from .._dimension_laws import fit_limit
 from .._ensemble import group_size
 from .._limit.dimension import DimensionError, check_dims, dimension_error
 from .._limit.infinite_width import depth_errors

@@ -20,6 +20,7 @@ from .._quadrature import Sobol
 from .._shape import BestShape, Shape, at_depth, best_shape, check_budget, searched, shape_rows
 from .._shape_check import Rival, check_claims, rivals
 from .._shape_law import Ends, ShapeLaw, law_from_claims
+from .._statistics import NORMAL_95
 from .._sweep import Interrupted
 from . import _dimension_config
 from ._dimension_measure import NothingLeftError, fresh_networks, networks, references, refuse_early
@@ -144,7 +145,7 @@ def check_rows(measured: xr.Dataset, found: list[Rival]) -> list[str]:
                 row += [""] * 4
                 continue
             one = measured.sel(observable=name).isel(cell=i)
-            half = 1.96 * float(one.error_se)
+            half = NORMAL_95 * float(one.error_se)
             row += [
                 f"{float(one.error):.4f}",
                 f"+-{half:.4f}",

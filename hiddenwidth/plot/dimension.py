@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from .._statistics import NORMAL_95
 from .style import constant, log_axes
 
 
@@ -59,7 +60,7 @@ def dimension(data: xr.Dataset, claims: list[dict[str, Any]], *, title: str = ""
 def _limit_panel(axis, one: xr.Dataset) -> None:
     dim, square, se = one.limit_dim.values.astype(float), one.limit2.values, one.limit2_se.values
     root, used = np.sqrt(square), one.in_limit_fit.values.astype(bool)
-    half = 1.96 * se / (2 * root)
+    half = NORMAL_95 * se / (2 * root)
     axis.errorbar(dim[used], root[used], half[used], fmt="o", ms=4.5, color="C0", capsize=2, label="rms over embeddings")
     if not used.all():
         axis.errorbar(dim[~used], root[~used], half[~used], fmt="o", ms=4.5, mfc="none", color="C0", capsize=2, label="outside the range of the fit")
@@ -94,7 +95,7 @@ def _cells_panel(axis, one: xr.Dataset, value: str, fitted: str, used: str, *, f
         shift = np.array([1.05 ** (depths.index(d) - (len(depths) - 1) / 2) for d in one.depth.values])
         shown = at & np.isfinite(square) & ~low
         root = np.sqrt(np.maximum(square, 1e-300))
-        half = np.minimum(1.96 * se / (2 * root), 0.95 * root)
+        half = np.minimum(NORMAL_95 * se / (2 * root), 0.95 * root)
         for mask, face in ((shown & one[used].values.astype(bool), colour), (shown & ~one[used].values.astype(bool), "none")):
             if mask.any():
                 axis.errorbar(
@@ -102,7 +103,7 @@ def _cells_panel(axis, one: xr.Dataset, value: str, fitted: str, used: str, *, f
                     label=f"{this:g}" if face is colour and not floor else None,
                 )  # fmt: skip
         if (at & low).any():
-            top = np.sqrt(np.maximum(square + 1.96 * se, 1e-300)) * scale
+            top = np.sqrt(np.maximum(square + NORMAL_95 * se, 1e-300)) * scale
             axis.plot((dim * shift)[at & low], top[at & low], "v", ms=5, mfc="none", color=colour)
         fit = [(d, np.mean((scale * np.sqrt(one[fitted].values))[at & (dim == d)])) for d in np.unique(dim[at])]
         axis.plot(*zip(*fit, strict=True), "-", color=colour, lw=1)
@@ -121,7 +122,7 @@ def _joint_panel(axis, one: xr.Dataset) -> None:
         at = one.joint_dim.values == dim
         x, y = one.joint_predicted.values[at], one.joint_error.values[at]
         across = np.abs(np.stack([one.joint_predicted_low.values[at], one.joint_predicted_high.values[at]]) - x)
-        axis.errorbar(x, y, 1.96 * one.joint_error_se.values[at], across, fmt="o", ms=4.5, color=colour, capsize=2, lw=1, label=f"{dim:g}")
+        axis.errorbar(x, y, NORMAL_95 * one.joint_error_se.values[at], across, fmt="o", ms=4.5, color=colour, capsize=2, lw=1, label=f"{dim:g}")
     ends = np.array([min(axis.get_xlim()[0], axis.get_ylim()[0]), max(axis.get_xlim()[1], axis.get_ylim()[1])])
     axis.plot(ends, ends, "-", color="grey", lw=1, zorder=0)
     for which in (axis.xaxis, axis.yaxis):

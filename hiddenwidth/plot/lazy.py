@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from .._statistics import NORMAL_95
+
 
 def lazy(data: xr.Dataset, claims: list[dict[str, Any]], *, title: str = ""):
     """Theorem 2 for hidden states: the gap without networks, the fluctuation, the whole error over alpha, and the best alpha.
@@ -74,7 +76,7 @@ def _fluctuation_panel(axis, one: xr.Dataset, order, colour_of) -> None:
         product, colour = int(shape.depth * shape.width), colour_of[int(shape.depth * shape.width)]
         sd = np.sqrt(v)
         for mask, face in ((used, colour), (~used & np.isfinite(v), "none")):
-            axis.errorbar(one.alpha.values[mask], sd[mask], 1.96 * (se / (2 * sd))[mask], fmt="o", ms=4, mfc=face, color=colour, capsize=2, lw=1)
+            axis.errorbar(one.alpha.values[mask], sd[mask], NORMAL_95 * (se / (2 * sd))[mask], fmt="o", ms=4, mfc=face, color=colour, capsize=2, lw=1)
         axis.plot(one.alpha, np.sqrt(shape.fitted_variance), "-", color=colour, lw=1, label=f"LM = {product}" if _first(one, order, i, product) else None)
     axis.plot([], [], "o", mfc="none", color="grey", label="outside the range of the fit")
     axis.set(title=r"fluctuation over initialisations, $b\,\alpha\sqrt{D/(LM)}$", ylabel="standard deviation")
@@ -97,7 +99,7 @@ def _error_panel(axis, one: xr.Dataset, order, colour_of) -> None:
         ok = np.isfinite(e2)
         e = np.sqrt(e2)
         label = f"L={int(shape.depth)}, M={int(shape.width)}"
-        axis.errorbar(one.alpha.values[ok], e[ok], 1.96 * (se / (2 * e))[ok], fmt="o", ms=4, color=colour, capsize=2, lw=1, label=label)
+        axis.errorbar(one.alpha.values[ok], e[ok], NORMAL_95 * (se / (2 * e))[ok], fmt="o", ms=4, color=colour, capsize=2, lw=1, label=label)
         predicted = np.sqrt(shape.fitted_error2.values)
         axis.plot(one.alpha, predicted, "-", color=colour, lw=1)
         low = int(np.nanargmin(predicted))

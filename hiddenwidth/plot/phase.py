@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-NORMAL_95 = 1.96
+from .._statistics import NORMAL_95
+
 REGION_COLOURS = ("#2a788e", "#b8de29", "#fdae61", "#d7301f")
 SCHEME_MARKS = {"mlu": ("*", "MLU"), "lazy": ("D", "lazy"), "fan_in": ("^", "fan-in"), "complete_p": ("v", "CompleteP")}
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from .._statistics import NORMAL_95
 from .style import constant, log_axes
 
 TITLES = {
@@ -61,7 +62,7 @@ def _panel(axis, one: xr.Dataset, value: str, fitted: str, used: str | None, col
         low = bool(floor) & at["below_floor"].values.astype(bool) if floor else np.zeros(len(square), bool)
         shown = np.isfinite(square) & ~low
         root = np.sqrt(np.maximum(square, 1e-300))
-        half = 1.96 * se / (2 * root)
+        half = NORMAL_95 * se / (2 * root)
         filled = shown & (at[used].values.astype(bool) if used else True)
         for mask, face in ((filled, colour), (shown & ~filled, "none")):
             if mask.any():
@@ -70,7 +71,7 @@ def _panel(axis, one: xr.Dataset, value: str, fitted: str, used: str | None, col
                     label=f"{depth}" if face is colour and not floor else None,
                 )  # fmt: skip
         if low.any():
-            limit = np.sqrt(np.maximum(square + 1.96 * se, 1e-300))[low]
+            limit = np.sqrt(np.maximum(square + NORMAL_95 * se, 1e-300))[low]
             axis.plot(product[low], limit, "v", ms=5, mfc="none", color=colour)
         fit = at[fitted].values
         ok = np.isfinite(fit) & (fit > 0)
@@ -84,7 +85,7 @@ def _depth_panel(axis, one: xr.Dataset) -> None:
     curve = one["depth_error"].values
     depth = one.reference_depth.values.astype(float)
     replicates = len(curve)
-    half = 1.96 * curve.std(0, ddof=1) / np.sqrt(replicates) if replicates > 1 else np.zeros(len(depth))
+    half = NORMAL_95 * curve.std(0, ddof=1) / np.sqrt(replicates) if replicates > 1 else np.zeros(len(depth))
     axis.errorbar(depth, curve.mean(0), half, fmt="s", ms=5, color="C3", capsize=2, label="infinite width - Mean ODE")
     axis.plot(depth, one["fitted_depth_error"].values, "-", color="C3", lw=1, label="a/L with next orders")
     axis.plot(depth, one["fitted_depth_error"].values[-1] * depth[-1] / depth, ":", color="grey", lw=1, label="pure 1/L")

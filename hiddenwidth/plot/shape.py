@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from .._statistics import NORMAL_95
 from .style import log_axes
 
 TERM_LABELS = {"depth": "depth, $a/L$", "bias": "bias, $c\\,D/(LM)$", "fluctuation": "fluctuation, $b\\sqrt{D/(LM)}$", "limit": "finite D, $d/\\sqrt{D}$"}
@@ -55,7 +56,7 @@ def _check_panel(axis, data: xr.Dataset, checked: list[dict[str, Any]]) -> None:
         bottom = bottom + part
     axis.errorbar(at - 0.12, one.predicted.values, [one.predicted.values - one.predicted_low.values, one.predicted_high.values - one.predicted.values],
                   fmt="_", ms=10, color="black", capsize=3, lw=1, label="predicted, with next orders")  # fmt: skip
-    axis.errorbar(at + 0.12, one.error.values, 1.96 * one.error_se.values, fmt="o", color="C3", ms=5, capsize=3, lw=1.2, label="networks")
+    axis.errorbar(at + 0.12, one.error.values, NORMAL_95 * one.error_se.values, fmt="o", color="C3", ms=5, capsize=3, lw=1.2, label="networks")
     labels = [f"{r['name']}\n{r['depth']}, {r['width']}, {r['dim']}" for r in checked]
     axis.set_xticks(at, labels, rotation=60, ha="right", rotation_mode="anchor", fontsize=8)
     axis.set_ylim(0, 1.45 * float(np.nanmax([bottom.max(), np.nanmax(one.error.values)])))
