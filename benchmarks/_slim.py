@@ -1,10 +1,13 @@
-"""What a committed record keeps: claims and the statistics of every cell, not the members themselves."""
+"""Benchmarks that are a command at a stated size, and what a committed record keeps: claims and statistics of every cell, not the members."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from hiddenwidth import _record
 from hiddenwidth._claims import Claim
+from hiddenwidth._commands._outcome import Outcome
 from hiddenwidth._phase import MEMBERS as PHASE
 
 #: Variables with one entry a member, or of the reference's states.
@@ -23,6 +26,15 @@ def claims(out: Path, name: str = "rates") -> list[Claim]:
         interval = tuple(nan if x is None else x for x in c["ci95"])
         found.append(Claim(**(c | numbers | {"ci95": interval})))
     return found
+
+
+def run_command(command: Callable[[Any], Outcome], config: Any, name: str) -> list[Claim]:
+    """Run one command of the command line, print its report, give the claims of its record."""
+    outcome = command(config)
+    print(outcome.text, flush=True)
+    if outcome.status:
+        raise SystemExit(outcome.status)
+    return claims(config.out, name)
 
 
 def copy_records(out: Path, target: Path) -> None:

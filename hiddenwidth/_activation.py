@@ -32,9 +32,6 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 
 
-#: Activations that are odd functions: sigma(-x) = -sigma(x).
-ODD = ("tanh", "erf", "linear")
-
 #: Activations with a kink, at which an ODE solver of high order loses its order.
 KINKED = ("relu",)
 

@@ -15,8 +15,6 @@ from ._power_fit import fit_powers
 
 FLUCTUATION = {"mlu": {"depth": -0.5, "width": -0.5, "dim": 0.5}, "fan_in": {"depth": -0.5, "width": 0.0, "dim": 0.0}}
 MAX_WIDTH = 0.15
-#: Agreement of two schemes that are the same network: rounding.
-ROUNDING = 1e-3
 
 
 def scheme_claims(

@@ -257,6 +257,19 @@ def test_diagram_finds_both_boundaries(runs):
         fit["x"]
 
 
+def test_schemes_are_one_network_at_width_equals_dim_and_part_off_it():
+    """Fan-in and CompleteP train exactly like MLU at M = D; at M = 4 D they do not."""
+    problem = hw.problems.sine(4, dim=4, key=jax.random.key(0))
+
+    def losses(scaling, width):
+        net = hw.ResNet.init(hw.TwoLayer("tanh"), scaling, depth=4, width=width, dim=4, key=jax.random.key(1))
+        return np.asarray(hw.train(net, problem, steps=3)[1].loss)
+
+    for width, agree in ((4, True), (16, False)):
+        for other in (hw.fan_in(), hw.complete_p(width=width, dim=4)):
+            assert np.allclose(losses(other, width), losses(hw.mlu(), width), rtol=1e-5) == agree
+
+
 def test_cells_do_not_depend_on_other_shapes_or_seeds(runs):
     problem = hw.problems.sine(5, dim=4, key=jax.random.key(0))
     alone = hw.phase_diagram(problem, shapes=[(16, 16, 8)], seeds=3, steps=4, reach=2.0, workers=1, key=jax.random.key(1))

@@ -12,8 +12,4 @@ from hiddenwidth._commands import dimension
 
 def run(out: Path, *, quick: bool = False) -> list[Claim]:
     """Run the command; record and figure in OUT."""
-    outcome = dimension.run(dimension.DimensionConfig(out=out, overwrite=True, quick=quick))
-    print(outcome.text, flush=True)
-    if outcome.status:
-        raise SystemExit(outcome.status)
-    return _slim.claims(out, "dimension")
+    return _slim.run_command(dimension.run, dimension.DimensionConfig(out=out, overwrite=True, quick=quick), "dimension")

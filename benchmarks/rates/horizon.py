@@ -12,8 +12,4 @@ from hiddenwidth._commands import horizon
 
 def run(out: Path, *, quick: bool = False) -> list[Claim]:
     """Run the command; its record is in OUT."""
-    outcome = horizon.run(horizon.HorizonConfig(out=out, overwrite=True, quick=quick))
-    print(outcome.text, flush=True)
-    if outcome.status:
-        raise SystemExit(outcome.status)
-    return _slim.claims(out, "horizon")
+    return _slim.run_command(horizon.run, horizon.HorizonConfig(out=out, overwrite=True, quick=quick), "horizon")

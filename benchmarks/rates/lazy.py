@@ -12,8 +12,4 @@ from hiddenwidth._commands import lazy
 
 def run(out: Path, *, quick: bool = False) -> list[Claim]:
     """Run the command; its record is in OUT."""
-    outcome = lazy.run(lazy.LazyConfig(out=out, overwrite=True, quick=quick))
-    print(outcome.text, flush=True)
-    if outcome.status:
-        raise SystemExit(outcome.status)
-    return _slim.claims(out, "lazy")
+    return _slim.run_command(lazy.run, lazy.LazyConfig(out=out, overwrite=True, quick=quick), "lazy")

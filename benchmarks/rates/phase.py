@@ -12,8 +12,4 @@ from hiddenwidth._commands import phase
 
 def run(out: Path, *, quick: bool = False) -> list[Claim]:
     """Run the command; the record is in OUT."""
-    outcome = phase.run(phase.PhaseConfig(out=out, overwrite=True, quick=quick))
-    print(outcome.text, flush=True)
-    if outcome.status:
-        raise SystemExit(outcome.status)
-    return _slim.claims(out, "phase")
+    return _slim.run_command(phase.run, phase.PhaseConfig(out=out, overwrite=True, quick=quick), "phase")

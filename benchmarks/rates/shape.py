@@ -12,8 +12,4 @@ from hiddenwidth._commands import shape
 
 def run(out: Path, *, quick: bool = False) -> list[Claim]:
     """Run the command; record and figure in OUT."""
-    outcome = shape.run(shape.ShapeConfig(params=1e6, out=out, overwrite=True, quick=quick))
-    print(outcome.text, flush=True)
-    if outcome.status:
-        raise SystemExit(outcome.status)
-    return _slim.claims(out, "shape")
+    return _slim.run_command(shape.run, shape.ShapeConfig(params=1e6, out=out, overwrite=True, quick=quick), "shape")
