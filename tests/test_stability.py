@@ -162,7 +162,7 @@ def test_command_writes_a_record_that_draws_itself(tmp_path):
     assert "eta = 0.5: no loss of stability up to step 4" in outcome.text
     record = _record.read(out, "horizon")
     names = {c["name"] for c in record.info["claims"]}
-    assert {"eta=0.5.hidden.fluctuation.exponent_width[k=4]", "eta=1.output.limit.exponent[k=2]"} <= names
+    assert {"eta=0.5.hidden.fluctuation.exponent_width[k=4]", "eta=1.output.limit.exponent[k=1]"} <= names
     assert record.data.sharpness.sizes == {"learning_rate": 2, "every_step": 5}
     (out / "horizon.png").unlink()
     command.draw(out)

@@ -29,7 +29,7 @@ from .._rates import OBSERVABLES
 from .._scaling import Scaling, mlu
 from .._sweep import Interrupted, sweep
 from .._two_layer import TwoLayer
-from ._horizon_config import RECORDED, HorizonConfig as HorizonConfig, Sizes, check
+from ._horizon_config import HorizonConfig as HorizonConfig, Sizes, check
 from ._outcome import Outcome, all_diverged
 
 #: Nodes of Mean ODE(D) minus Mean ODE(infinity): their error is common to both and cancels, so fewer do than for either.
@@ -94,7 +94,7 @@ def _measure(config: HorizonConfig, sizes: Sizes, problem: Problem, unit: TwoLay
     )
     reach, flat = horizon(limit), horizon(flat_limit)
     stable = stability(problem, unit, scaling, steps=config.steps, key=jax.random.fold_in(key, 3))
-    at = tuple(sorted({k for k in (*RECORDED, config.steps, reach.step, flat.step) if 1 <= k <= config.steps}))
+    at = tuple(sorted({k for k in (*sizes.recorded, config.steps, reach.step, flat.step) if 1 <= k <= config.steps}))
     runs = sweep(
         problem, unit, scaling, depths=sizes.depths, widths=sizes.widths, seeds=sizes.seeds, steps=config.steps, hidden_steps=at, dtype=jnp.dtype(config.dtype),
         memory=config.memory, progress=progress, key=jax.random.fold_in(key, 1),
