@@ -190,9 +190,10 @@ def _relative(variance, used, power):
 
 
 def variance_of_variance(cells: list[CellStatistics]):
-    """Sampling variance of V: proportional to its square, with the factor pooled over cells (a cell's own factor is correlated with its V)."""
-    pooled = float(np.mean([c.variance_relative_se2 for c in cells if np.isfinite(c.variance)] or [np.nan]))
-    return lambda mean, used: pooled * mean**2
+    """Sampling variance of V: kappa V^2/R, with kappa pooled over cells (a cell's own estimate is correlated with its V) and R each cell's own seeds."""
+    kappa = float(np.mean([c.seeds * c.variance_relative_se2 for c in cells if np.isfinite(c.variance)] or [np.nan]))
+    relative = kappa / np.maximum([c.seeds for c in cells], 1)
+    return lambda mean, used: relative[used] * mean**2
 
 
 def variance_of_bias2(cells: list[CellStatistics], seeds: int):

@@ -27,6 +27,7 @@ class CellStatistics(NamedTuple):
     bias_anisotropy: float  # tr Sigma^2 / (tr Sigma)^2 there, 1 / (effective dimension)
     variance_relative_se2: float  # (se of V / V)^2
     reference2: float  # squared standard error of the reference
+    seeds: int
     variance_draws: Float[np.ndarray, " draws"]
     bias2_draws: Float[np.ndarray, " draws"]
     error2_draws: Float[np.ndarray, " draws"]
@@ -35,7 +36,7 @@ class CellStatistics(NamedTuple):
 def missing_cell(draws: int) -> CellStatistics:
     """A cell that may not be used: nothing is known about it."""
     nan, nans = float("nan"), np.full(draws, np.nan)
-    return CellStatistics(nan, nan, nan, nan, nan, nan, nan, nans, nans, nans)
+    return CellStatistics(nan, nan, nan, nan, nan, nan, nan, 0, nans, nans, nans)
 
 
 def seed_counts(seeds: int, draws: int, rng: np.random.Generator) -> Float[np.ndarray, "draws seeds"]:
@@ -92,6 +93,6 @@ def cell_statistics(
 
     total = np.sum((deviation + total_shift) ** 2, axis=1)
     return CellStatistics(
-        variance, bias2, float(total.mean()), bias_variance, anisotropy, relative_se2, reference2,
+        variance, bias2, float(total.mean()), bias_variance, anisotropy, relative_se2, reference2, seeds,
         variance_draws, bias2_draws, counts @ total / seeds,
     )  # fmt: skip

@@ -30,7 +30,7 @@ ALPHAS = tuple(round(2 ** (i / 2), 4) for i in range(-2, 11))
 LARGE = ("16x128", "32x64", "128x16", "32x512", "64x256", "256x64", "128x1024", "256x2048")
 SMALL = ("16x64", "64x16", "32x256", "64x512")
 SIZES = {
-    ("sine", False): Sizes(4, 5, LARGE, (1024, 1024, 1024, 384, 384, 384, 96, 16), ALPHAS, 12, 4, 7),
+    ("sine", False): Sizes(4, 5, LARGE, (1024, 1024, 1024, 384, 384, 384, 96, 16), ALPHAS, 12, 4, 8),
     ("sine", True): Sizes(4, 5, SMALL, (96, 96, 32, 16), ALPHAS[1:], 10, 3, 6),
     ("gaussian", False): Sizes(12, 5, LARGE[:-1], (192, 192, 192, 64, 64, 64, 12), ALPHAS, 12, 4, 8),
     ("gaussian", True): Sizes(12, 5, SMALL[:-1], (48, 48, 16), ALPHAS[1:], 9, 3, 7),
