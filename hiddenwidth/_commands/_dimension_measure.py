@@ -54,8 +54,9 @@ def references(config: DimensionConfig, sizes: Sizes) -> References:
     problem, unit, scaling = config.make()
     tolerance = 1e-7 if unit.smooth else None
     limit = mean_ode(
-        problem, unit, scaling, steps=sizes.steps, quadrature=Sobol(sizes.log2_points, sizes.replicates), tolerance=tolerance, progress=config.progress
-    )
+        problem, unit, scaling, steps=sizes.steps, quadrature=Sobol(sizes.log2_points, sizes.replicates), tolerance=tolerance, integrator="collocation",
+        progress=config.progress,
+    )  # fmt: skip
     reach = horizon(limit)
     if reach.step < 1:
         raise NothingLeftError(f"the law cannot be claimed at any step: {reach}. Lower learning_rate.")
@@ -64,8 +65,9 @@ def references(config: DimensionConfig, sizes: Sizes) -> References:
         problem, unit, scaling, dims=sizes.limit_dims, steps=steps, draws=sizes.draws, tolerance=tolerance, seed=config.seed, progress=config.progress
     )
     depth = depth_error(
-        problem, unit, scaling, depths=(*sizes.depths, *LADDER), steps=steps, quadrature=Sobol(sizes.depth_log2_points, 4), progress=config.progress
-    )
+        problem, unit, scaling, depths=(*sizes.depths, *LADDER), steps=steps, quadrature=Sobol(sizes.depth_log2_points, 4), integrator="collocation",
+        progress=config.progress,
+    )  # fmt: skip
     return References(limit, reach, error, depth)
 
 

@@ -89,7 +89,7 @@ def _measure(config: HorizonConfig, sizes: Sizes, problem: Problem, unit: TwoLay
     key, progress = jax.random.key(config.seed), config.progress
     infinite, tolerance = problem.with_dim(math.inf), 1e-7 if unit.smooth else None
     limit, flat_limit = (
-        mean_ode(p, unit, scaling, steps=config.steps, quadrature=rule, tolerance=tolerance, budget=False, progress=progress)
+        mean_ode(p, unit, scaling, steps=config.steps, quadrature=rule, tolerance=tolerance, integrator="collocation", budget=False, progress=progress)
         for p, rule in ((problem, Sobol(sizes.log2_points, 4)), (infinite, Sobol(9, 2)))
     )
     reach, flat = horizon(limit), horizon(flat_limit)
@@ -110,6 +110,7 @@ def _measure(config: HorizonConfig, sizes: Sizes, problem: Problem, unit: TwoLay
         at=at,
         quadrature=Sobol(7, 4, symmetric=True),
         tolerance=1e-9 if unit.smooth else None,
+        integrator="collocation",
         progress=progress,
     )
     by_step = claims_over_steps(runs, limit, depth, reach)

@@ -79,7 +79,7 @@ def _finish(config: RatesConfig, sizes: Sizes, problem, unit, scaling, runs: xr.
     """Fit, write, draw, report."""
     depth = depth_error(
         problem, unit, scaling, depths=(*sizes.depths, *LADDER), steps=sizes.steps,
-        quadrature=Sobol(sizes.depth_log2_points, 4), progress=config.progress,
+        quadrature=Sobol(sizes.depth_log2_points, 4), integrator="collocation", progress=config.progress,
     )  # fmt: skip
     fit = fit_rates(runs, limit, depth, reach=reach)
     data = xr.merge([runs, fit.data, _reference_data(limit, sizes.steps)], combine_attrs="drop_conflicts", compat="no_conflicts", join="exact")
@@ -100,7 +100,7 @@ def _finish(config: RatesConfig, sizes: Sizes, problem, unit, scaling, runs: xr.
 def _reference(config: RatesConfig, sizes: Sizes, problem, unit: TwoLayer, scaling) -> Limit:
     tolerance = 1e-7 if unit.smooth else None
     quadrature = Sobol(sizes.log2_points, sizes.replicates)
-    return mean_ode(problem, unit, scaling, steps=sizes.steps, quadrature=quadrature, tolerance=tolerance, progress=config.progress)
+    return mean_ode(problem, unit, scaling, steps=sizes.steps, quadrature=quadrature, tolerance=tolerance, integrator="collocation", progress=config.progress)
 
 
 def _reference_data(limit, steps: int) -> xr.Dataset:

@@ -51,7 +51,10 @@ def run(config: ShapeConfig) -> Outcome:
         else:
             laws, claims = _laws(recorded)
             steps = int(recorded.info["reference"]["step"])
-            limit = mean_ode(*measurement.make(), steps=steps, quadrature=Sobol(sizes.log2_points, sizes.replicates), tolerance=1e-7, progress=config.progress)
+            limit = mean_ode(
+                *measurement.make(), steps=steps, quadrature=Sobol(sizes.log2_points, sizes.replicates), tolerance=1e-7, integrator="collocation",
+                progress=config.progress,
+            )  # fmt: skip
     except (DivergedError, NothingLeftError) as error:
         return Outcome(1, f"{str(error).replace('learning_rate= is', '--learning-rate is')} No network was trained.")
     except Interrupted:

@@ -30,3 +30,9 @@ def matrix(s: Float[np.ndarray, " points"], number: int) -> Float[np.ndarray, "p
     hit = gap == 0
     ratio = _barycentric(number) / np.where(hit, 1.0, gap)
     return np.where(hit.any(1, keepdims=True), hit.astype(np.float64), ratio / ratio.sum(1, keepdims=True))
+
+
+def integration(number: int) -> Float[np.ndarray, "node node"]:
+    """Q with (Q values)_i the integral of the interpolant from 0 to s_i: Gauss quadrature of every Lagrange polynomial, exact to rounding."""
+    x, w = np.polynomial.legendre.leggauss(number)
+    return np.stack([0.5 * s * w @ matrix(0.5 * s * (x + 1), number) for s in nodes(number)])

@@ -32,7 +32,8 @@ from .._problem import Problem
 from .._quadrature import AbstractQuadrature, Sobol
 from .._scaling import Scaling
 from .._unit import AbstractUnit
-from .integrate import FIRST_ODE_STEP, DivergedError, _move, _solve, standard_points
+from .collocation import Fixed, Walk, advance, begin
+from .integrate import DivergedError, standard_points
 from .mean_ode import default_tolerance
 from .reduction import Coordinates, reduced
 
@@ -142,10 +143,11 @@ def gram_roots(rank: int, dims: tuple[int, ...], draws: int, seed: int | Sequenc
 def _trajectory(where: Coordinates, scaling: Scaling, points, root: Float[np.ndarray, "reduced reduced"], steps: int, nodes: int, tolerance: float):
     """h(1) at all steps in the coordinates of one draw."""
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
-        z, weights = jax.tree.map(jnp.asarray, points)
+        z, weights = points
         space = where.space.astype(jnp.float64)
         turned = eqx.tree_at(lambda s: (s.start, s.unembedding), space, (space.start @ root.T, root @ space.unembedding))
-        states = np.asarray(_states(where.unit, scaling.traced(jnp.float64), z, weights, turned, steps, nodes, jnp.asarray(tolerance)))
+        fixed, walk = begin(Fixed(where.unit, scaling.traced(jnp.float64), jnp.asarray(weights), turned, jnp.asarray(tolerance)), z, nodes)
+        states = np.asarray(_states(fixed, walk, steps))
     if not np.all(np.isfinite(states)):
         raise DivergedError(
             "the Mean ODE at one of the dims left the finite numbers: learning_rate= is too large for this problem. Lower it or take fewer steps."
@@ -154,14 +156,9 @@ def _trajectory(where: Coordinates, scaling: Scaling, points, root: Float[np.nda
 
 
 @eqx.filter_jit
-def _states(unit, scaling, z, weights, space, steps: int, nodes: int, tolerance) -> Float[jax.Array, "step batch reduced"]:
-    def solve(z):
-        return _solve(unit, scaling, z, weights, space, tolerance, jnp.asarray(FIRST_ODE_STEP, tolerance.dtype))
+def _states(fixed: Fixed, walk: Walk, steps: int) -> Float[jax.Array, "step batch reduced"]:
+    def step(walk, _):
+        walk, h, _ = advance(fixed, walk)
+        return walk, h[-1]
 
-    def step(z, _):
-        h, b = solve(z)
-        return _move(unit, scaling, z, weights, h, b), h[-1]
-
-    z = jax.tree.map(lambda x: jnp.broadcast_to(x, (nodes, *x.shape)), z)
-    z, states = jax.lax.scan(step, z, None, length=steps)
-    return jnp.concatenate([states, solve(z)[0][-1:]])
+    return jax.lax.scan(step, walk, None, length=steps + 1)[1]

@@ -141,6 +141,7 @@ def depth_error(
     centre: bool = False,
     nodes: int | None = None,
     tolerance: float | None = None,
+    integrator: str = "diffrax",
     progress: bool = False,
 ) -> DepthError:
     r"""Measure  h_L^{M = infinity} - h(1)  after `steps` gradient steps, for several depths.
@@ -155,7 +156,7 @@ def depth_error(
     """
     return depth_errors(
         problem, unit, scaling, depths=depths, at=(steps,), quadrature=quadrature, coordinates=coordinates, centre=centre, nodes=nodes,
-        tolerance=tolerance, progress=progress,
+        tolerance=tolerance, integrator=integrator, progress=progress,
     )[steps]  # fmt: skip
 
 
@@ -171,6 +172,7 @@ def depth_errors(
     centre: bool = False,
     nodes: int | None = None,
     tolerance: float | None = None,
+    integrator: str = "diffrax",
     progress: bool = False,
 ) -> dict[int, DepthError]:
     """`depth_error` at several numbers of gradient steps `at`, from one integration."""
@@ -181,7 +183,7 @@ def depth_errors(
     nodes = NODE_FACTOR * default_nodes(steps) if nodes is None and steps > 16 else nodes
     limit = mean_ode(
         problem, unit, scaling, steps=steps, quadrature=quadrature, coordinates=coordinates, centre=centre, nodes=nodes, tolerance=tolerance,
-        budget=False, progress=progress,
+        integrator=integrator, budget=False, progress=progress,
     )  # fmt: skip
     hidden, output = {k: [] for k in at}, {k: [] for k in at}
     for depth in tqdm(depths, desc="infinite width", unit="depth", disable=not progress, leave=False):

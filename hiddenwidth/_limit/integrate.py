@@ -4,6 +4,7 @@ Z_k(s; z_j) is stored at the nodes s_i for all quadrature points z_j. Between th
 functions of s that diffrax may evaluate anywhere.
 """
 
+import math
 from collections.abc import Callable
 
 import diffrax
@@ -44,15 +45,28 @@ def standard_points(where: Coordinates, quadrature: AbstractQuadrature, replicat
 
 
 def integrate(
-    where: Coordinates, scaling: Scaling, quadrature: AbstractQuadrature, replicate: int, steps: int, nodes: int, tolerance: float,
-    tick: Callable[[], object] = lambda: None, first_step: float = FIRST_ODE_STEP,
+    where: Coordinates, scaling: Scaling, quadrature: AbstractQuadrature, replicate: int, steps: int, nodes: int, tolerance: float, *,
+    memory: float = math.inf, tick: Callable[[], object] = lambda: None, first_step: float = FIRST_ODE_STEP,
 ) -> tuple[Float[np.ndarray, "step node batch reduced"], Float[np.ndarray, "step node batch reduced"]]:  # fmt: skip
     """One replicate of the quadrature: (h, b) at all steps and nodes.
 
-    **Raises:** `DivergedError` when training blows up, `ExhaustedError` when the solver needs more than `MAX_ODE_STEPS` steps at this tolerance.
+    **Raises:** `DivergedError` when training blows up, `ExhaustedError` when the solver needs more than `MAX_ODE_STEPS` steps at this tolerance,
+    `ValueError` when the particles do not fit in `memory` bytes.
     """
+    z0, weights = standard_points(where, quadrature, replicate)
+    needed = particle_bytes(z0, nodes)
+    if needed > memory:
+        raise ValueError(
+            f"the particles of one replicate at {nodes} nodes need {needed / 1e9:.2g} GB and memory= leaves {memory / 1e9:.2g} GB to each that runs at once; "
+            "expected them to fit. Raise memory, take fewer points or nodes, or integrator='collocation', which can do without keeping them."
+        )
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
-        return _integrate_64(where, scaling, *standard_points(where, quadrature, replicate), steps, nodes, tolerance, tick, first_step)
+        return _integrate_64(where, scaling, z0, weights, steps, nodes, tolerance, tick, first_step)
+
+
+def particle_bytes(z0: PyTree, nodes: int) -> float:
+    """Old and new particles at all nodes, float64."""
+    return 2.0 * 8.0 * nodes * sum(np.size(x) for x in jax.tree.leaves(z0))
 
 
 def _integrate_64(where: Coordinates, scaling: Scaling, z0, weights, steps: int, nodes: int, tolerance: float, tick, first_step: float):
@@ -64,14 +78,15 @@ def _integrate_64(where: Coordinates, scaling: Scaling, z0, weights, steps: int,
         hidden.append(np.asarray(h))
         adjoint.append(np.asarray(b))
         if not np.all(np.isfinite(hidden[-1])):
-            _give_up(k, z0, z, tolerance)
+            give_up(k, z0, z, tolerance)
         if k < steps:
             z = _move(where.unit, scaling, z, weights, h, b)
             tick()
     return np.stack(hidden), np.stack(adjoint)
 
 
-def _give_up(step: int, z0: PyTree, z: PyTree, tolerance: float) -> None:
+def give_up(step: int, z0: PyTree, z: PyTree, tolerance: float) -> None:
+    """Say why the solver stopped: training blew up, or the tolerance is out of reach."""
     size = max(float(np.max(np.abs(x))) for x in jax.tree.leaves(z0))
     growth = max(float(jnp.max(jnp.abs(x))) for x in jax.tree.leaves(z)) / size
     if not growth < BLOW_UP:

@@ -23,12 +23,14 @@ class Budget(NamedTuple):
     """Error of a reference by source, as rms of the last hidden state per coordinate, the worst over steps.
 
     `nodes`: interpolation in depth-time (nodes against twice as many intervals). `tolerance`: ODE solver (against a hundredth of the tolerance).
-    `quadrature`: standard error over the replicates, NaN with one; with kernels, the error of their series (against twice the terms).
+    `quadrature`: standard error over the replicates, NaN with one; with kernels, the error of their series (against twice the terms). `integrator`: the other
+    integrator at the same nodes, an independent estimate of the error of the nodes; NaN where there is one only.
     """
 
     nodes: float
     tolerance: float
     quadrature: float
+    integrator: float = math.nan
 
 
 class Limit(eqx.Module):
@@ -49,6 +51,7 @@ class Limit(eqx.Module):
     hidden_nodes: Float[np.ndarray, "replicate step node batch reduced"]
     adjoint_nodes: Float[np.ndarray, "replicate step node batch reduced"]
     budget: Budget | None
+    integrator: str = "diffrax"
 
     @property
     def steps(self) -> int:
@@ -157,7 +160,8 @@ class Limit(eqx.Module):
             f"  hidden    standard error {self.hidden_error():.1e}  {sampled}",
         ]
         if self.budget is not None:
-            lines.append(f"  budget    nodes {self.budget.nodes:.1e}, tolerance {self.budget.tolerance:.1e}, quadrature {self.budget.quadrature:.1e}")
+            other = f", other integrator {self.budget.integrator:.1e}" if math.isfinite(self.budget.integrator) else ""
+            lines.append(f"  budget    nodes {self.budget.nodes:.1e}, tolerance {self.budget.tolerance:.1e}, quadrature {self.budget.quadrature:.1e}{other}")
         return "\n".join(lines)
 
 

@@ -98,7 +98,7 @@ def tangent_ode(
     linearised = here._replace(unit=Linearised(here.unit))
     tangent = Scaling(1.0, scaling.learning_rate_u, scaling.learning_rate_v, name="tangent")
     with tqdm(total=steps * quadrature.replicates, desc="tangent ODE", unit="step", disable=not progress, leave=False) as bar:
-        runs = collect(lambda i: integrate(linearised, tangent, quadrature, i, steps, nodes, tolerance, bar.update), range(quadrature.replicates))
+        runs = collect(lambda i: integrate(linearised, tangent, quadrature, i, steps, nodes, tolerance, tick=bar.update), range(quadrature.replicates))
     hidden, adjoint = (np.stack(x) for x in zip(*runs, strict=True))
     solution = Limit("tangent_ode", problem, unit, tangent, linearised, quadrature, chebyshev.nodes(nodes), tolerance, hidden, adjoint, None)
     return refine(solution) if budget else solution
