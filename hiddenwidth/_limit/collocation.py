@@ -6,8 +6,8 @@ At the Chebyshev nodes s_i both equations are algebraic, Q being the matrix that
     B_i = b_1 + sum_j Q*_ij A_j^T B_j,    A_j = alpha E[D_h phi(H_j, Z_k(s_j))],      Q* from each node to 1,
 
 so that phi is needed at the nodes only and nothing is interpolated between them. The first is solved by Newton's method with the Jacobians A extrapolated from
-earlier gradient steps, starting from extrapolated states: two or three evaluations a step. The second is linear and solved at once. Where the span of
-the data is too large for systems of (nodes x dim) unknowns a data point, both are iterated as they stand (Picard).
+earlier gradient steps, starting from extrapolated states: two or three evaluations a step. The second is linear and needs one. Where the span of the data is
+so large that A costs more than it saves, both are iterated as they stand (Picard).
 
 diffrax integrates phi of interpolated parameters and this the interpolant of phi: both converge spectrally, to the same limit, by errors of
 the same size and different value.
@@ -36,9 +36,11 @@ from .reduction import Coordinates
 
 #: Particles whose activations at all nodes are evaluated together: what fits in a core's cache.
 CHUNK = 1024
-#: Newton's method while a data point has at most this many coordinates, and unknowns (nodes times coordinates); Picard's beyond.
-NEWTON_DIM, NEWTON_UNKNOWNS = 8, 640
+#: Newton's method while a data point has at most this many coordinates: beyond, its Jacobian costs more than the evaluations it saves.
+NEWTON_DIM = 8
 MAX_SWEEPS = 60
+#: Linear equations are solved to this share of the tolerance.
+INNER = 1e-2
 #: Extrapolation over gradient steps: states from this many earlier ones, Jacobians from one fewer.
 HISTORY = 4
 
@@ -104,8 +106,7 @@ def begin(fixed: Fixed, z0: PyTree, nodes: int, keep: bool = True) -> tuple[Fixe
         return jnp.broadcast_to(jnp.asarray(x).reshape(-1, 1, chunk, *x.shape[1:]), (number // chunk, nodes if keep else 1, chunk, *x.shape[1:]))
 
     hidden = jnp.zeros((HISTORY, nodes, batch, dim))
-    newton = dim <= NEWTON_DIM and nodes * dim <= NEWTON_UNKNOWNS
-    jacobian = jnp.zeros((HISTORY - 1, nodes, batch, dim, dim)) if newton else None
+    jacobian = jnp.zeros((HISTORY - 1, nodes, batch, dim, dim)) if dim <= NEWTON_DIM else None
     return fixed._replace(weights=fixed.weights.reshape(-1, chunk)), Walk(jax.tree.map(spread, z0), hidden, jacobian, jnp.asarray(0))
 
 
@@ -149,7 +150,7 @@ def advance(fixed: Fixed, walk: Walk, past: Past | None = None) -> tuple[Walk, F
 
     guess = jnp.where(walk.count > 0, _extrapolate(walk.hidden, walk.count), start)
     known = walk.jacobian
-    correct = (lambda residual: residual) if known is None else _linear_solver(up, _extrapolate(known, walk.count))
+    correct = (lambda residual: residual) if known is None else _linear_solver(up, _extrapolate(known, walk.count), tolerance)
     h, converged = _iterate(lambda h: correct(start + _integrate(up, field(h)) - h), guess, tolerance)
     end = jnp.broadcast_to(space.adjoint(space.readout(h[-1])), h.shape)
     if known is None:
@@ -157,7 +158,7 @@ def advance(fixed: Fixed, walk: Walk, past: Past | None = None) -> tuple[Walk, F
         converged &= good
     else:
         slopes = jacobian(h)
-        b = _linear_solver(down, jnp.swapaxes(slopes, -1, -2))(end)
+        b = _linear_solver(down, jnp.swapaxes(slopes, -1, -2), tolerance)(end)
         known = _push(known, slopes)
     h = jnp.where(converged, h, jnp.nan)
     z = walk.z if past is not None else lax.scan(lambda _, z: (None, _moved(unit, scaling, z, h, b)), None, walk.z)[1]
@@ -191,15 +192,14 @@ def _integrate(matrix: Float[np.ndarray, "node node"], values: Float[Array, "nod
     return jnp.einsum("ij,jnc->inc", matrix, values)
 
 
-def _linear_solver(matrix: Float[np.ndarray, "node node"], slopes: Float[Array, "node batch dim dim"]) -> Callable:
-    """x -> y with  y_i - sum_j matrix_ij slopes_j y_j = x_i, data point by data point, factorised once."""
-    nodes, batch, dim = slopes.shape[:3]
-    system = jnp.eye(nodes * dim)[None] - jnp.einsum("ij,jnab->niajb", matrix, slopes).reshape(batch, nodes * dim, nodes * dim)
-    factors = jax.scipy.linalg.lu_factor(system)
+def _linear_solver(matrix: Float[np.ndarray, "node node"], slopes: Float[Array, "node batch dim dim"], tolerance: Float[Array, ""]) -> Callable:
+    """x -> y with  y_i - sum_j matrix_ij slopes_j y_j = x_i, by iteration: no particle is touched, and integrals converge factorially.
+
+    No factorisation: batches of LAPACK calls from several threads at once can wait for each other for ever in XLA's pool on a machine of few cores.
+    """
 
     def solve(x):
-        y = jax.scipy.linalg.lu_solve(factors, jnp.swapaxes(x, 0, 1).reshape(batch, nodes * dim, 1))
-        return jnp.swapaxes(y.reshape(batch, nodes, dim), 0, 1)
+        return _iterate(lambda y: x + _integrate(matrix, jnp.einsum("jnab,jnb->jna", slopes, y)) - y, x, INNER * tolerance)[0]
 
     return solve
 
