@@ -60,7 +60,7 @@ def fit_lazy(runs: xr.Dataset, reference: LazyReference, *, bootstrap: int = 100
     **Example:**
 
     ```python
-    problem, unit = hw.problems.sine(5, dim=4, key=jax.random.key(0), embedding="orthogonal"), hw.TwoLayer("erf")
+    problem, unit = hw.problems.sine(8, dim=4, key=jax.random.key(0), embedding="orthogonal"), hw.TwoLayer("erf")
     small = hw.Sobol(6, 2, symmetric=True)
     alphas, shapes = [1.0, 2.0, 4.0, 8.0], [(8, 16), (16, 16)]
     common = {"alphas": alphas, "steps": 3}
