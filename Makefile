@@ -13,7 +13,7 @@ rates: $(VENV)/installed
 	$(BIN)/hiddenwidth rates --out results/rates --overwrite
 
 test: $(VENV)/installed
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 test-slow: $(VENV)/installed
 	$(BIN)/python -m pytest -m slow

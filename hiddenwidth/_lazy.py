@@ -116,7 +116,7 @@ def lazy_reference(
 
     ```python
     problem = hw.problems.sine(8, dim=4, key=jax.random.key(0), embedding="orthogonal")
-    small = hw.Sobol(8, 2, symmetric=True)
+    small = hw.Sobol(6, 2, symmetric=True)
     reference = hw.lazy_reference(problem, hw.TwoLayer("erf"), hw.mlu(), alphas=[4, 8], depths=[16], steps=3, quadrature=small, depth_quadrature=small)
     ```
     """

@@ -60,10 +60,10 @@ def fit_lazy(runs: xr.Dataset, reference: LazyReference, *, bootstrap: int = 100
     **Example:**
 
     ```python
-    problem = hw.problems.sine(6, dim=4, key=jax.random.key(0), embedding="orthogonal")
+    problem, unit = hw.problems.sine(8, dim=4, key=jax.random.key(0), embedding="orthogonal"), hw.TwoLayer("erf")
     small = hw.Sobol(6, 2, symmetric=True)
     alphas, shapes = [1.0, 2.0, 4.0, 8.0], [(8, 16), (16, 16)]
-    common = {"alphas": alphas, "steps": 2}
+    common = {"alphas": alphas, "steps": 3}
     reference = hw.lazy_reference(problem, unit, hw.mlu(), depths=[8, 16, 32, 64], quadrature=small, depth_quadrature=small, **common)
     runs = hw.lazy_sweep(problem, unit, hw.mlu(), shapes=shapes, seeds=[8, 8], key=jax.random.key(1), **common)
     hw.fit_lazy(runs, reference)["hidden.fluctuation.exponent_alpha"]

@@ -52,7 +52,7 @@ def fit(
         mean = np.exp(np.clip(beta @ design.T, -300, 300))
         weight = 1.0 / variance(mean)
         jacobian = mean[..., None] * design
-        normal = np.einsum("...ci,...c,...cj->...ij", jacobian, weight, jacobian) + np.diag(precision)
+        normal = np.swapaxes(jacobian, -1, -2) @ (weight[..., None] * jacobian) + np.diag(precision)
         slope = np.einsum("...ci,...c->...i", jacobian, weight * (values - mean)) - precision * (beta - prior_centre)
         scale = np.sqrt(np.einsum("...ii->...i", normal)) + 1e-300  # equilibrate: columns differ by orders of magnitude
         step = np.linalg.solve(normal / scale[..., None] / scale[..., None, :] + 1e-13 * np.eye(design.shape[1]), (slope / scale)[..., None])[..., 0] / scale

@@ -65,7 +65,7 @@ def cell_statistics(
         """Unbiased variance of resampled members: mean square minus square of the mean, both from inner products."""
         gram = x @ x.T
         square = counts @ np.diag(gram) / seeds
-        mean2 = np.einsum("bi,ij,bj->b", counts, gram, counts, optimize=True) / seeds**2
+        mean2 = np.sum((counts @ gram) * counts, axis=1) / seeds**2
         return (square - mean2) * fix
 
     one = np.ones((1, seeds))

@@ -111,8 +111,8 @@ def command(arguments, directory):
 
 
 @pytest.mark.parametrize(("arguments", "message"), COMMANDS, ids=[" ".join(a) for a, _ in COMMANDS])
-def test_command_line_refuses_in_one_clear_message(arguments, message, tmp_path):
-    done = command(arguments, tmp_path)
+def test_command_line_refuses_in_one_clear_message(arguments, message, tmp_path, command_line):
+    done = command_line("rates", "--out", str(tmp_path / "run"), *arguments)
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
@@ -120,6 +120,7 @@ def test_command_line_refuses_in_one_clear_message(arguments, message, tmp_path)
 
 
 def test_command_line_does_not_touch_an_existing_directory(tmp_path):
+    """In an interpreter of its own: the exit status and the streams are those of the program."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "rates.json").write_text("{}")
     done = command([], tmp_path)
@@ -129,9 +130,9 @@ def test_command_line_does_not_touch_an_existing_directory(tmp_path):
     assert (tmp_path / "run" / "rates.json").read_text() == "{}"
 
 
-def test_directory_that_cannot_be_made_is_refused(tmp_path):
+def test_directory_that_cannot_be_made_is_refused(tmp_path, command_line):
     (tmp_path / "file").write_text("")
-    done = command(["--out", str(tmp_path / "file" / "run")], tmp_path)
+    done = command_line("rates", "--out", str(tmp_path / "file" / "run"))
     assert done.returncode == 2
     assert "cannot be made: Not a directory. Choose another directory" in done.stderr
     assert "Traceback" not in done.stderr
@@ -139,7 +140,7 @@ def test_directory_that_cannot_be_made_is_refused(tmp_path):
 
 def test_interrupt_from_the_keyboard_keeps_what_is_finished(tmp_path):
     """A real SIGINT once the progress bar shows finished cells."""
-    grid = ["--quick", "--steps", "2", "--seeds", "8", "--depths", *map(str, range(8, 40)), "--widths", "1", "2", "4"]
+    grid = ["--quick", "--dim", "4", "--steps", "2", "--seeds", "8", "--depths", *map(str, range(8, 40)), "--widths", "1", "2", "4"]
     # a test runner in the background may hand SIGINT down as ignored: take it up again
     script = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from hiddenwidth.cli import main; main()"
     arguments = [sys.executable, "-c", script, "rates", "--out", str(tmp_path / "run"), *grid]
@@ -163,7 +164,7 @@ def test_interrupt_from_the_keyboard_keeps_what_is_finished(tmp_path):
 
 
 def test_command_line_counts_divergence_and_fails(tmp_path):
-    small = ["--quick", "--no-progress", "--steps", "12", "--seeds", "8", "--depths", "8", "--widths", "1", "2"]
+    small = ["--quick", "--no-progress", "--dim", "4", "--steps", "12", "--seeds", "8", "--depths", "8", "--widths", "1", "2"]
     done = command([*small, "--activation", "linear", "--learning-rate", "60"], tmp_path)
     assert done.returncode == 1
     assert "Every member diverged in 2 of 2 cells" in done.stderr

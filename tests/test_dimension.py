@@ -178,7 +178,7 @@ def test_fit_and_joint_law_end_to_end(limit, error):
     assert joint_claim(table, "hidden").verdict != "fails", table.sel(observable="hidden")
     assert joint_claim(table.assign(error=2 * table.error), "hidden").verdict == "fails"
     with pytest.raises(ValueError, match="runs have embedding='gaussian'; expected 'orthogonal'"):
-        hw.fit_dimension(hw.sweep_shapes(limit, shapes[:2], seeds=8, key=KEY), error, limit, depth)
+        hw.fit_dimension(fresh, error, limit, depth)
     with pytest.raises(ValueError, match="seeds=4 is too few for an interval; expected at least 8"):
         hw.fit_dimension(runs.isel(seed=slice(4)), error, limit, depth)
     short = hw.DepthError(depth.problem_digest, (4, 16), depth.step, depth.hidden[:, [0, 2]], depth.output[:, [0, 2]])
@@ -206,8 +206,9 @@ def test_refused(action, message, limit):
         action(limit)
 
 
-def test_limit_at_finite_dim_is_refused():
-    finite = hw.mean_ode(INFINITE.with_dim(8, key=KEY), UNIT, SCALING, steps=1, quadrature=hw.Sobol(4, 1), budget=False)
+def test_limit_at_finite_dim_is_refused(limit):
+    """At the sizes of the limit at D = infinity, whose solver is compiled already."""
+    finite = hw.mean_ode(limit.problem.with_dim(8, key=KEY), UNIT, SCALING, steps=1, quadrature=hw.Sobol(10, 1), tolerance=1e-7, budget=False)
     with pytest.raises(ValueError, match=r"limit has dim=8; expected the limit at dim=math\.inf"):
         hw.sweep_shapes(finite, [(4, 2, 8)], seeds=2, key=KEY)
 

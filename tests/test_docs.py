@@ -48,7 +48,7 @@ def world():
     """What a reader has at hand when an example is not self-contained."""
     problem, unit = hw.problems.sine(4, dim=4, key=jax.random.key(0)), hw.TwoLayer("tanh")
     limit = hw.mean_ode(problem, unit, hw.mlu(), steps=10, quadrature=hw.Sobol(6, 2), budget=False)
-    runs = hw.sweep(problem, unit, hw.mlu(), depths=[8, 16, 32], widths=[1, 2], seeds=8, steps=10, key=jax.random.key(1))
+    runs = hw.sweep(problem, unit, hw.mlu(), depths=[8, 16, 32], widths=[1, 4], seeds=16, steps=10, key=jax.random.key(1))
     return {"hw": hw, "jax": jax, "jnp": jnp, "np": np, "math": __import__("math"), "problem": problem, "unit": unit, "limit": limit, "runs": runs}
 
 

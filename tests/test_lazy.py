@@ -21,7 +21,8 @@ DRAWS = 150
 
 @pytest.fixture(scope="module")
 def measured():
-    problem = hw.problems.sine(5, dim=4, key=jax.random.key(0), embedding="orthogonal")
+    """Data, points and steps of the command's test: what both need is compiled once."""
+    problem = hw.problems.sine(8, dim=4, key=jax.random.key(0), embedding="orthogonal")
     alphas = [*(2 ** (i / 2) for i in range(-4, 5)), 8.0, 16.0]
     shapes = [(8, 128), (32, 32), (32, 128)]
     reference = hw.lazy_reference(
@@ -164,7 +165,7 @@ def test_command_explains_bad_input(options, message, tmp_path):
 
 def test_command_writes_a_record_that_draws_itself(tmp_path):
     out = tmp_path / "run"
-    config = command.LazyConfig(out=out, progress=False, quick=True, steps=2, shapes=("8x16", "16x16"), seeds=(8,), alphas=(0.5, 1.0, 2.0, 4.0, 8.0), seed=3)
+    config = command.LazyConfig(out=out, progress=False, quick=True, steps=3, shapes=("8x16", "16x16"), seeds=(8,), alphas=(0.5, 1.0, 2.0, 4.0, 8.0), seed=3)
     outcome = command.run(config)
     assert outcome.status == 0, outcome.text
     record = _record.read(out, "lazy")

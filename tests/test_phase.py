@@ -435,25 +435,19 @@ COMMANDS = [
 ]
 
 
-def command(arguments, directory):
-    return subprocess.run(
-        [sys.executable, "-m", "hiddenwidth", "phase", "--out", str(directory / "run"), *arguments], capture_output=True, text=True, check=False, timeout=120
-    )
-
-
 @pytest.mark.parametrize(("arguments", "message"), COMMANDS, ids=[" ".join(a) for a, _ in COMMANDS])
-def test_command_line_refuses_in_one_clear_message(arguments, message, tmp_path):
-    done = command(arguments, tmp_path)
+def test_command_line_refuses_in_one_clear_message(arguments, message, tmp_path, command_line):
+    done = command_line("phase", "--out", str(tmp_path / "run"), *arguments)
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "run").exists()
 
 
-def test_command_line_does_not_touch_an_existing_directory(tmp_path):
+def test_command_line_does_not_touch_an_existing_directory(tmp_path, command_line):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "phase.json").write_text("{}")
-    done = command([], tmp_path)
+    done = command_line("phase", "--out", str(tmp_path / "run"))
     assert done.returncode == 2
     assert "exists and is not empty" in done.stderr
     assert (tmp_path / "run" / "phase.json").read_text() == "{}"

@@ -12,6 +12,7 @@ import hiddenwidth as hw
 from hiddenwidth import _record
 from hiddenwidth._claims import claim
 from hiddenwidth._commands import horizon as command, rates
+from hiddenwidth._limit.infinite_width import depth_errors
 from hiddenwidth._limit.integrate import standard_points
 from hiddenwidth._limit.reduction import reduced
 from hiddenwidth._limit.stability import GAIN
@@ -33,14 +34,15 @@ def test_sharpness_and_amplification_against_a_dense_jacobian():
         flat, unravel = jax.flatten_util.ravel_pytree(z)
         space = where.space.astype(jnp.float64)
 
+        @jax.jit
         def step(flat):
             now, saved = forward(TANH_HERE, scaling, unravel(flat), weights, space)
             return jax.flatten_util.ravel_pytree(backward(TANH_HERE, scaling, unravel(flat), weights, space, now, saved)[0])[0]
 
         TANH_HERE = where.unit
-        product = np.eye(len(flat))
+        jacobian_of, product = jax.jit(jax.jacfwd(step)), np.eye(len(flat))
         for k in range(steps + 1):
-            jacobian = np.asarray(jax.jacfwd(step)(flat))
+            jacobian = np.asarray(jacobian_of(flat))
             eigenvalues = np.linalg.eigvals(np.eye(len(flat)) - jacobian)
             assert np.abs(eigenvalues.imag).max() < 1e-9  # a Hessian in the geometry of the step
             assert seen.sharpness.values[k] == pytest.approx(eigenvalues.real.max(), rel=2e-3)
@@ -104,9 +106,10 @@ def test_rising_loss_ends_the_horizon():
 
 def test_nothing_is_claimed_beyond_the_horizon():
     problem = hw.problems.sine(4, dim=4, key=jax.random.key(0))
-    limit = hw.mean_ode(problem, TANH, hw.mlu(), steps=4, quadrature=hw.Sobol(7, 2), budget=False)
+    rule = hw.Sobol(6, 2)
+    limit = hw.mean_ode(problem, TANH, hw.mlu(), steps=4, quadrature=rule, budget=False)
     runs = hw.sweep(problem, TANH, hw.mlu(), depths=[8, 16, 32], widths=[1, 2], seeds=16, steps=4, hidden_steps=(2, 4), key=jax.random.key(1))
-    depth = {k: hw.depth_error(problem, TANH, hw.mlu(), depths=(8, 16, 32, 64), steps=k, quadrature=hw.Sobol(6, 2)) for k in (2, 4)}
+    depth = depth_errors(problem, TANH, hw.mlu(), depths=(8, 16, 32, 64), at=(2, 4), quadrature=rule)
     reach = hw.Horizon(3, 4, "a test", 2)
     by_step = claims_over_steps(runs, limit, depth, reach, bootstrap=50)
     assert all(c.verdict == "undetermined" and c.why.startswith("step 4 is beyond the stability horizon at step 3: a test") for c in by_step[4])
@@ -171,9 +174,7 @@ def test_command_writes_a_record_that_draws_itself(tmp_path):
 
 def test_rates_fits_at_the_horizon_and_says_so(tmp_path):
     """A rate at which stability is lost after a few steps."""
-    config = rates.RatesConfig(
-        out=tmp_path / "run", progress=False, quick=True, dim=4, steps=16, learning_rate=3.0, depths=(8, 16, 32, 64), widths=(2, 4), seeds=16
-    )
+    config = rates.RatesConfig(out=tmp_path / "run", progress=False, quick=True, dim=4, steps=16, learning_rate=3.0, depths=(8, 16), widths=(2, 4), seeds=16)
     outcome = rates.run(config)
     assert outcome.status == 0, outcome.text
     record = _record.read(tmp_path / "run", "rates")

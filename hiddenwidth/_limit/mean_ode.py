@@ -77,7 +77,7 @@ def mean_ode(
 
     ```python
     problem = hw.problems.sine(8, dim=math.inf)
-    limit = hw.mean_ode(problem, hw.TwoLayer("tanh"), hw.mlu(), steps=10)
+    limit = hw.mean_ode(problem, hw.TwoLayer("tanh"), hw.mlu(), steps=10, quadrature=hw.Sobol(8, 4))
     limit.output(10), limit.output_error(10)
     ```
     """

@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float, Key, PyTree
+from jaxtyping import Array, Float, Int, Key, PyTree
 
 from .._choices import positive_int
 from .._problem import Problem, StateSpace
@@ -152,7 +152,7 @@ def _measure(where: Coordinates, scaling: Scaling, steps: int, depth: int, quadr
         gain = 1.0
         for k in range(steps + 1):
             growth2 = (np.asarray(_norms(moves, weights)) / start) ** 2
-            iterations = FIRST_ITERATIONS if k == 0 else POWER_ITERATIONS
+            iterations = jnp.asarray(FIRST_ITERATIONS if k == 0 else POWER_ITERATIONS)  # traced: one compilation serves both
             z, power, sharpness, moves, loss = _step(where.unit, traced, z, weights, space, power, moves, iterations)
             rms = math.sqrt(growth2.mean())
             values = (float(loss), float(sharpness), gain, rms, float(growth2.std(ddof=1)) / math.sqrt(directions) / (2 * rms))
@@ -179,7 +179,7 @@ def _norms(moves: PyTree, weights: Float[Array, " points"]) -> Float[Array, " di
 
 
 @eqx.filter_jit
-def _step(unit: AbstractUnit, scaling: Scaling, z: PyTree, weights, space: StateSpace, power: PyTree, moves: PyTree, iterations: int):
+def _step(unit: AbstractUnit, scaling: Scaling, z: PyTree, weights, space: StateSpace, power: PyTree, moves: PyTree, iterations: Int[Array, ""]):
     """One gradient step: new parameters, top eigenvector and eigenvalue of the step's Jacobian, perturbations carried along, loss."""
 
     def descend(z):
@@ -194,7 +194,7 @@ def _step(unit: AbstractUnit, scaling: Scaling, z: PyTree, weights, space: State
         v = _scale(v, root, divide=False)
         return _scale(jax.tree.map(lambda v, jv: v - jv, v, carry(v)), root, divide=True)
 
-    def iterate(state, _):
+    def iterate(_, state):
         # Eigenvalues come in pairs of nearly opposite sign (u and v exchange), so plain power iteration would mix both ends of the spectrum. Shifted by
         # a bound of its modulus, which is kept up to date, the top end alone is the largest.
         v, shift = state
@@ -202,10 +202,10 @@ def _step(unit: AbstractUnit, scaling: Scaling, z: PyTree, weights, space: State
         shift = jnp.maximum(shift, _norm(hv, weights))
         moved = jax.tree.map(lambda h, v: h + shift * v, hv, v)
         size = _norm(moved, weights)
-        return (jax.tree.map(lambda x: x / size, moved), shift), None
+        return jax.tree.map(lambda x: x / size, moved), shift
 
     power = jax.tree.map(lambda x: x / _norm(power, weights), power)
-    (power, _), _ = jax.lax.scan(iterate, (power, jnp.zeros(())), None, length=iterations)
+    power, _ = jax.lax.fori_loop(0, iterations, iterate, (power, jnp.zeros(())))
     return new, power, _inner(power, hessian(power), weights), jax.vmap(carry)(moves), loss
 
 
