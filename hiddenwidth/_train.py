@@ -4,8 +4,8 @@ r"""Full-batch gradient descent by a layer-wise backward sweep that updates each
     backward   b_{l-1} = b_l + (alpha/L) sum_j w_j D_h phi(h_{l-1}, z_{j,l})^T b_l             b_L = W_U dLoss/df
     update     z_{j,l} <- z_{j,l} - (eta/alpha) sum_x D_z phi(h_{l-1}, z_{j,l})^T b_l          inside the backward sweep
 
-The gradient of the whole stack never exists. With w_j = 1/M this is gradient descent on a network with the raw rate eta L M D / alpha^2; with
-quadrature weights it trains the infinitely wide network of the same depth.
+The gradient of the whole stack never exists, and neither does a second stack: layers are read from and written to one, in place. With w_j = 1/M this is
+gradient descent on a network with the raw rate eta L M D / alpha^2; with quadrature weights it trains the infinitely wide network of the same depth.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ._choices import positive_int
 from ._problem import Problem, StateSpace
@@ -51,13 +51,14 @@ class Seen(NamedTuple):
 
 def forward(unit: AbstractUnit, scaling: Scaling, params: PyTree, weights: Float[Array, " width"], space: StateSpace) -> tuple[Seen, PyTree]:
     """Forward pass with everything that the backward sweep needs: (seen, (states, caches)), stacked over depth."""
-    branch = scaling.branch(jax.tree.leaves(params)[0].shape[0])
+    depth = jax.tree.leaves(params)[0].shape[0]
+    branch = scaling.branch(depth)
 
-    def block(h, z):
-        total, cache = unit.block(h, z, weights)
+    def block(h, layer):
+        total, cache = unit.block(h, _layer(params, layer), weights)
         return h + branch * total, (h, cache)
 
-    h, saved = lax.scan(block, space.start, params)
+    h, saved = lax.scan(block, space.start, jnp.arange(depth))
     f = space.readout(h)
     return Seen(h, f, space.loss(f)), saved
 
@@ -72,16 +73,33 @@ def backward(
     saved: PyTree,
 ) -> tuple[PyTree, Float[Array, "batch dim"]]:
     """Backward sweep with the update inside: (new parameters, b_0)."""
-    branch = scaling.branch(jax.tree.leaves(params)[0].shape[0])
-    rates = unit.rates(scaling)
+    depth = jax.tree.leaves(params)[0].shape[0]
+    branch, rates = scaling.branch(depth), unit.rates(scaling)
 
-    def block(b, x):
-        z, (h, cache) = x
+    def block(carry, x):
+        params, b = carry
+        layer, (h, cache) = x
+        z = _layer(params, layer)
         dh, dz = unit.block_vjp(h, z, weights, cache, b)
-        return b + branch * dh, update(z, dz, rates)
+        b = b + branch * dh
+        return (_write(params, layer, update(z, dz, rates), after=b), b), None
 
-    b, params = lax.scan(block, space.adjoint(seen.output), (params, saved), reverse=True)
-    return params, b
+    return lax.scan(block, (params, space.adjoint(seen.output)), (jnp.arange(depth), saved), reverse=True)[0]
+
+
+def _layer(params: PyTree, layer: Int[Array, ""]) -> PyTree:
+    """One layer of the stack. Indexed rather than scanned over: under `vmap` a scan would move the layers to the front, a copy of all weights."""
+    return jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, layer, keepdims=False), params)
+
+
+def _write(params: PyTree, layer: Int[Array, ""], z: PyTree, *, after: Float[Array, "batch dim"]) -> PyTree:
+    """Replace one layer, in place.
+
+    XLA writes in place only where every read of the stack is known to come before: `after` is the one result of reading this layer that the new weights do not
+    depend on, so they are made to, by adding nothing. Otherwise it copies the whole stack at every layer.
+    """
+    nothing = 0.0 * after[0, 0]
+    return jax.tree.map(lambda x, new: lax.dynamic_update_index_in_dim(x, new + nothing, layer, 0), params, z)
 
 
 def update(z: PyTree, dz: PyTree, rates: PyTree) -> PyTree:

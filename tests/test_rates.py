@@ -149,7 +149,7 @@ def test_command_writes_a_record(tmp_path):
     assert "hidden.depth.exponent" in outcome.text
     record = _record.read(tmp_path / "run", "rates")
     assert {"name", "claims", "reference", "diverged", "config", "versions", "device", "dtype", "wall_s"} <= record.info.keys()
-    assert record.info["reference"]["budget"].keys() == {"nodes", "tolerance", "quadrature"}
+    assert record.info["reference"]["budget"].keys() == {"nodes", "tolerance", "quadrature", "integrator"}
     assert record.info["config"]["depths"] == [8, 16]
     for c in record.info["claims"]:
         assert {"name", "value", "se", "ci95", "theory", "verdict", "source"} <= c.keys()

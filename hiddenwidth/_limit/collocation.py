@@ -31,7 +31,7 @@ from .._scaling import Scaling
 from .._train import update
 from .._unit import AbstractUnit
 from . import chebyshev
-from .integrate import give_up, particle_bytes, standard_points
+from .integrate import integrate, particle_bytes, standard_points
 from .reduction import Coordinates
 
 #: Particles whose activations at all nodes are evaluated together: what fits in a core's cache.
@@ -77,8 +77,8 @@ def collocate(
 ) -> tuple[Float[np.ndarray, "step node batch reduced"], Float[np.ndarray, "step node batch reduced"]]:  # fmt: skip
     """One replicate of the quadrature: (h, b) at all steps and nodes, as `integrate`.
 
-    Particles at all nodes are kept when they fit in `memory` bytes; otherwise their flow is computed anew from the states in every evaluation. `first_step`
-    is `integrate`'s and means nothing here.
+    Particles at all nodes are kept when they fit in `memory` bytes; otherwise their flow is computed anew from the states in every evaluation. Where the
+    iteration does not converge (training about to blow up), diffrax takes over from the start. `first_step` is `integrate`'s and means nothing here.
     """
     with jax.enable_x64(True), jax.default_matmul_precision("highest"):
         z0, weights = standard_points(where, quadrature, replicate)
@@ -91,8 +91,8 @@ def collocate(
             past = None if keep else Past(jnp.asarray(hidden), jnp.asarray(adjoint))
             walk, h, b = _advance(fixed, walk, past)
             hidden[k], adjoint[k] = np.asarray(h), np.asarray(b)
-            if not np.all(np.isfinite(hidden[k])):
-                give_up(k, z0, walk.z, tolerance)
+            if not np.all(np.isfinite(hidden[k])):  # the iteration does not converge: adaptive steps may, or can say why nothing does
+                return integrate(where, scaling, quadrature, replicate, steps, nodes, tolerance, memory=memory, tick=tick)
             tick()
     return hidden, adjoint
 
@@ -151,10 +151,10 @@ def advance(fixed: Fixed, walk: Walk, past: Past | None = None) -> tuple[Walk, F
     guess = jnp.where(walk.count > 0, _extrapolate(walk.hidden, walk.count), start)
     known = walk.jacobian
     correct = (lambda residual: residual) if known is None else _linear_solver(up, _extrapolate(known, walk.count), tolerance)
-    h, converged = _iterate(lambda h: correct(start + _integrate(up, field(h)) - h), guess, tolerance)
+    h, converged = _iterate(lambda h: correct(start + _integral(up, field(h)) - h), guess, tolerance)
     end = jnp.broadcast_to(space.adjoint(space.readout(h[-1])), h.shape)
     if known is None:
-        b, good = _iterate(lambda b: end + _integrate(down, pulled(h, b)) - b, end, tolerance)
+        b, good = _iterate(lambda b: end + _integral(down, pulled(h, b)) - b, end, tolerance)
         converged &= good
     else:
         slopes = jacobian(h)
@@ -188,7 +188,7 @@ def _moved(unit: AbstractUnit, scaling: Scaling, z: PyTree, h: Float[Array, "nod
     return jax.vmap(node)(z, h, b)
 
 
-def _integrate(matrix: Float[np.ndarray, "node node"], values: Float[Array, "node batch dim"]) -> Float[Array, "node batch dim"]:
+def _integral(matrix: Float[np.ndarray, "node node"], values: Float[Array, "node batch dim"]) -> Float[Array, "node batch dim"]:
     return jnp.einsum("ij,jnc->inc", matrix, values)
 
 
@@ -199,7 +199,7 @@ def _linear_solver(matrix: Float[np.ndarray, "node node"], slopes: Float[Array, 
     """
 
     def solve(x):
-        return _iterate(lambda y: x + _integrate(matrix, jnp.einsum("jnab,jnb->jna", slopes, y)) - y, x, INNER * tolerance)[0]
+        return _iterate(lambda y: x + _integral(matrix, jnp.einsum("jnab,jnb->jna", slopes, y)) - y, x, INNER * tolerance)[0]
 
     return solve
 

@@ -78,14 +78,14 @@ def _integrate_64(where: Coordinates, scaling: Scaling, z0, weights, steps: int,
         hidden.append(np.asarray(h))
         adjoint.append(np.asarray(b))
         if not np.all(np.isfinite(hidden[-1])):
-            give_up(k, z0, z, tolerance)
+            _give_up(k, z0, z, tolerance)
         if k < steps:
             z = _move(where.unit, scaling, z, weights, h, b)
             tick()
     return np.stack(hidden), np.stack(adjoint)
 
 
-def give_up(step: int, z0: PyTree, z: PyTree, tolerance: float) -> None:
+def _give_up(step: int, z0: PyTree, z: PyTree, tolerance: float) -> None:
     """Say why the solver stopped: training blew up, or the tolerance is out of reach."""
     size = max(float(np.max(np.abs(x))) for x in jax.tree.leaves(z0))
     growth = max(float(jnp.max(jnp.abs(x))) for x in jax.tree.leaves(z)) / size
