@@ -1,5 +1,7 @@
 """hiddenwidth: finite residual networks, their infinite limits, and the error laws between them."""
 
+from ._devices import use_all_cores as use_all_cores
+
 # In reading order: law, unit, scale, problem, network, training, limit, ensemble, rate, phase diagram, picture.
 from ._law import Gaussian as Gaussian, Skewed as Skewed
 from ._unit import AbstractUnit as AbstractUnit

@@ -14,6 +14,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Key
 
 from ._choices import positive_int
+from ._devices import over_seeds, seed_devices, to_host
 from ._problem import Problem, StateSpace
 from ._resnet import ResNet
 from ._scaling import Scaling
@@ -90,10 +91,12 @@ def ensemble(
     recorded = check_hidden_steps(hidden_steps, steps)
     with jax.enable_x64(dtype == jnp.float64):
         space = problem.space().astype(dtype)
-        group = min(seeds, group_size(problem, unit, depth, width, dtype.itemsize, memory))
-        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(seeds))
-        seen = _members(unit, scaling.traced(dtype), space, keys, depth, width, steps, recorded, group, dtype)
-        return Ensemble(np.asarray(seen.output), np.asarray(seen.loss), np.asarray(seen.hidden), recorded)
+        devices = seed_devices(seeds)
+        share = -(-seeds // len(devices))
+        group = min(share, group_size(problem, unit, depth, width, dtype.itemsize, memory, len(devices)))
+        keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(share * len(devices)))  # as many for every device; what is too much is cut off
+        seen = to_host(_members(unit, scaling.traced(dtype), space, keys, depth, width, steps, recorded, group, dtype, devices))
+        return Ensemble(*(x[:seeds] for x in (seen.output, seen.loss, seen.hidden)), recorded)
 
 
 def check_dtype(dtype: Any) -> Any:
@@ -105,23 +108,27 @@ def check_dtype(dtype: Any) -> Any:
 
 
 @eqx.filter_jit
-def _members(unit, scaling, space: StateSpace, keys, depth: int, width: int, steps: int, recorded, group: int, dtype):
-    def member(key):
-        net = ResNet.init(unit, scaling, depth=depth, width=width, dim=space.start.shape[1], dtype=dtype, key=key)
-        return descend(unit, scaling, net.params, jnp.full((width,), 1.0 / width, dtype), space, steps, recorded)[1]
+def _members(unit, scaling, space: StateSpace, keys, depth: int, width: int, steps: int, recorded, group: int, dtype, devices):
+    def members(keys, scaling, space):
+        def member(key):
+            net = ResNet.init(unit, scaling, depth=depth, width=width, dim=space.start.shape[1], dtype=dtype, key=key)
+            return descend(unit, scaling, net.params, jnp.full((width,), 1.0 / width, dtype), space, steps, recorded)[1]
 
-    with jax.default_matmul_precision("highest"):
         return lax.map(member, keys, batch_size=group)
 
+    with jax.default_matmul_precision("highest"):
+        return over_seeds(members, devices)(keys, scaling, space)
 
-def group_size(problem: Problem, unit: AbstractUnit, depth: int, width: int, itemsize: int, memory: float) -> int:
-    """How many members fit in `memory` bytes: two copies of the weights (old and new), and the states and activations saved for the backward sweep.
+
+def group_size(problem: Problem, unit: AbstractUnit, depth: int, width: int, itemsize: int, memory: float, devices: int = 1) -> int:
+    """How many members fit on each of the `devices` in `memory` bytes for all: weights, updated in place, and the states and activations saved for the
+    backward sweep; or, at the start, weights and the random bits they are made of.
 
     **Raises:** `ValueError` when not even one fits.
     """
     batch, dim = len(problem.inputs), int(problem.dim)
     weights = depth * width * sum(count for _, count in unit.laws(dim))
-    one = itemsize * (2 * weights + depth * batch * (dim + width))
+    one = devices * itemsize * max(2 * weights, weights + depth * batch * (dim + width) * 1.1)
     if one > memory:
         raise ValueError(
             f"one network with depth={depth} width={width} dim={dim} needs {one / 1e9:.3g} GB and memory={memory / 1e9:.3g} GB; "

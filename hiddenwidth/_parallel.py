@@ -1,11 +1,12 @@
 """Independent jobs on the cores of one machine, from threads: XLA compiles and runs outside Python's lock."""
 
-import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 import jax
+
+from ._devices import cores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -15,7 +16,7 @@ def default_workers() -> int:
     """One job a core that this process may use on CPU, one at a time on an accelerator."""
     if jax.default_backend() != "cpu":
         return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores()
 
 
 def each(function: Callable[[Item], Result], items: Iterable[Item], done: Callable[[Item, Result], None], *, workers: int | None = None) -> None:

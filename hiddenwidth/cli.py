@@ -8,6 +8,7 @@ import jax
 import tyro
 
 from ._commands import dimension, horizon, lazy, phase, rates, shape
+from ._devices import use_all_cores
 
 COMMANDS = {
     "rates": (rates.RatesConfig, rates.run),
@@ -26,6 +27,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     name, command = next((name, run) for name, (kind, run) in COMMANDS.items() if isinstance(config, kind))
     try:
+        use_all_cores()
         outcome = command(config)
     except ValueError as error:
         print(f"hiddenwidth {name}: {in_options(str(error), config)}", file=sys.stderr)
