@@ -1,0 +1,186 @@
+"""A grid on disk: each cell is kept as it finishes, and a later process continues.
+
+    STORE/runs.zarr/NAME/c.I.J...    one chunk a cell and array, with a crc32c of its own: any reader of zarr sees the data and notices a flipped bit
+    STORE/done/I-J...                SHA-256 of the cell, written last: from then on the cell counts
+    STORE/claims/I-J...              locked while a process computes the cell
+    STORE/config.json                schema and configuration; a second copy is in the attributes of runs.zarr
+
+The digest covers the configuration, the cell's coordinates and the bytes of its arrays. Chunks are flushed to the disk before it is written, so a cell is
+whole when its digest fits; one that does not fit is computed again. An empty store is built under another name and renamed; nothing but cells and claims is
+written afterwards.
+"""
+
+import errno
+import hashlib
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+import zarr
+
+from ._durable import Claims, flush, uninterrupted, write_file
+from ._grid import Arrays, Cell, Layout
+from ._store_description import CLAIMS, DONE, RUNS, check_config, check_schema, create, describe, is_used, open_arrays, read_identity
+
+
+class Store:
+    """A sink on disk (see `_grid.Sink`).
+
+    **Raises:** `ValueError` when the folder holds something else, or a grid of another configuration.
+    """
+
+    def __init__(self, path: Path, layout: Layout, config: dict[str, Any], attributes: dict[str, Any]):
+        self.path, self.layout = path, layout
+        attributes = describe(config, attributes)
+        self._config_hash = attributes["config_sha256"]
+        if not is_used(path):
+            create(path, layout, attributes)
+        check_config(path, attributes)
+        self._arrays = open_arrays(path, layout, attributes)
+        self._claims = Claims(path / CLAIMS)
+        self._verified: set[Cell] = set()
+        for cell in self.missing():
+            if self._mark(cell).exists():
+                warnings.warn(f"store={str(path)!r}: cell {layout.name(cell)} is damaged and is computed again.", stacklevel=4)
+
+    def missing(self) -> list[Cell]:
+        """Cells without a digest that fits. Every finished cell is read once."""
+        return [cell for cell in self.layout.cells if not self._good(cell)]
+
+    def claim(self, cell: Cell) -> bool:
+        """Lock a cell, unless another process holds it or has finished it since."""
+        if not self._claims.take(_name(cell)):
+            return False
+        if self._good(cell):
+            self._claims.release(_name(cell))
+            return False
+        return True
+
+    def put(self, cell: Cell, arrays: Arrays) -> None:
+        """Write a claimed cell: chunks, flushed, then the digest."""
+        kept = self.layout.cast(arrays)
+        mark = self._mark(cell)
+        try:
+            with uninterrupted():
+                mark.unlink(missing_ok=True)  # of a damaged cell
+                for name, value in kept.items():
+                    self._arrays[name][cell] = value
+                    flush(self.path / RUNS / name)
+                write_file(mark, _digest(self._config_hash, self.layout.name(cell), kept).encode())
+                flush(mark.parent)
+                self._verified.add(cell)
+        except OSError as error:
+            what = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror or str(error)
+            message = (
+                f"store={str(self.path)!r}: {what}, and cell {self.layout.name(cell)} was not kept. {len(self._verified)} of {len(self.layout.cells)} cells "
+                "are finished and kept; make room and run the same sweep again to continue."
+            )
+            raise StoreError(error.errno or errno.EIO, message) from error
+        finally:
+            self._claims.release(_name(cell))
+
+    def close(self) -> None:
+        """Give up all claims."""
+        self._claims.release()
+
+    def _mark(self, cell: Cell) -> Path:
+        return self.path / DONE / _name(cell)
+
+    def _good(self, cell: Cell) -> bool:
+        """Does the digest fit? What this process has verified once is not read again."""
+        if cell not in self._verified and self._mark(cell).exists() and _whole(self._mark(cell), self._arrays, self._config_hash, cell, self.layout.name(cell)):
+            self._verified.add(cell)
+        return cell in self._verified
+
+
+class StoreError(OSError):
+    """A finished cell could not be written; those before it are kept."""
+
+    def __str__(self) -> str:
+        return str(self.args[1])
+
+
+def open_sweep(path: str | Path, *, verify: bool = False) -> xr.Dataset:
+    r"""Open the store of a sweep, finished or not, while it runs or later. Arrays are read from the disk when they are used.
+
+    **Arguments:**
+
+    - `path`: the folder given as `store=` to `sweep`, or as `--out` to `hiddenwidth sweep`.
+    - `verify`: read everything once and compare it with the digests. Without, a lost file is noticed here, and a flipped bit or a cut file when the cell is
+      read, as a `ValueError` about a checksum.
+
+    **Returns:** the dataset that `sweep` returns. Cells that are not finished are NaN (`diverged_at`: -1) and False in `done`; damaged ones are False
+    in `done`, with a warning that names them.
+
+    **Raises:** `ValueError` when there is no store, one of another schema, or one whose description is damaged.
+
+    **Example:**
+
+    ```python
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        hw.sweep(problem, unit, hw.mlu(), depths=[4, 8], widths=[2], seeds=4, steps=2, store=folder, key=jax.random.key(0))
+        print(hw.open_sweep(folder).loss.isel(step=-1).mean("seed").values)
+    ```
+    """
+    path, shown = Path(path), f"path={str(path)!r}"
+    stored = read_identity(path)
+    if stored is None:
+        raise ValueError(f"{shown} holds no sweep that can be read; expected the folder that was given as store= to sweep.")
+    check_schema(shown, stored)
+    try:
+        data = xr.open_zarr(path / RUNS, consolidated=False, chunks=None, mask_and_scale=False)
+        axes, fields = data.attrs.pop("axes"), data.attrs.pop("fields")
+        data, group = data[fields], zarr.open_group(path / RUNS, mode="r")
+        arrays = {name: array for name, array in group.arrays() if name in fields}
+        layout = Layout({name: data[name].values.tolist() for name in axes}, {}, {})
+    except Exception as error:  # whatever a damaged description makes of zarr
+        raise ValueError(f"{shown}: the description of its arrays is damaged ({error}). Run the same sweep again: it writes the description anew.") from error
+    done = np.zeros(layout.shape, bool)
+    for cell in layout.cells:
+        mark = path / DONE / _name(cell)
+        if not mark.exists():
+            continue
+        if verify:
+            done[cell] = _whole(mark, arrays, stored["config_sha256"], cell, layout.name(cell))
+        else:
+            done[cell] = all((path / RUNS / name / _chunk(cell, array)).exists() for name, array in arrays.items())
+        if not done[cell]:
+            warnings.warn(f"{shown}: cell {layout.name(cell)} is damaged; run the same sweep again to compute it anew.", stacklevel=2)
+    return data.assign(done=(axes, done))
+
+
+def _whole(mark: Path, arrays: dict[str, zarr.Array], config_hash: str, cell: Cell, name: str) -> bool:
+    """Does the digest of a cell fit its arrays?"""
+    content = _read_cell(arrays, cell)
+    try:
+        return content is not None and mark.read_bytes() == _digest(config_hash, name, content).encode()
+    except OSError:  # taken away by a process that computes the cell again
+        return False
+
+
+def _digest(config_hash: str, cell: str, arrays: dict[str, np.ndarray]) -> str:
+    mark = hashlib.sha256(f"{config_hash} {cell}".encode())
+    for name, array in sorted(arrays.items()):
+        mark.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
+        mark.update(array.tobytes())
+    return mark.hexdigest()
+
+
+def _read_cell(arrays: dict[str, zarr.Array], cell: Cell) -> dict[str, np.ndarray] | None:
+    """The arrays of a cell, None when one cannot be decoded."""
+    try:
+        return {name: np.asarray(array[cell]) for name, array in arrays.items()}
+    except Exception:  # whatever damaged bytes make of the codecs
+        return None
+
+
+def _name(cell: Cell) -> str:
+    return "-".join(map(str, cell))
+
+
+def _chunk(cell: Cell, array: zarr.Array) -> str:
+    return ".".join(["c", *map(str, cell), *("0" for _ in array.shape[len(cell) :])])
