@@ -3,7 +3,7 @@
     STORE/runs.zarr/NAME/c.I.J...    one chunk a cell and array, with a crc32c of its own: any reader of zarr sees the data and notices a flipped bit
     STORE/done/I-J...                SHA-256 of the cell, written last: from then on the cell counts
     STORE/claims/I-J...              locked while a process computes the cell
-    STORE/config.json                schema and configuration; a second copy is in the attributes of runs.zarr
+    STORE/config.json                schema, configuration (a second copy is in the attributes of runs.zarr), SHA-256 of every file that describes an array
 
 The digest covers the configuration, the cell's coordinates and the bytes of its arrays. Chunks are flushed to the disk before it is written, so a cell is
 whole when its digest fits; one that does not fit is computed again. An empty store is built under another name and renamed; nothing but cells and claims is
@@ -22,7 +22,20 @@ import zarr
 
 from ._durable import Claims, flush, uninterrupted, write_file
 from ._grid import Arrays, Cell, Layout
-from ._store_description import CLAIMS, DONE, RUNS, check_config, check_schema, create, describe, is_used, open_arrays, read_identity
+from ._store_description import (
+    CLAIMS,
+    DONE,
+    RUNS,
+    StoreWarning,
+    check_config,
+    check_schema,
+    create,
+    damaged_description,
+    describe,
+    is_used,
+    open_arrays,
+    read_identity,
+)
 
 
 class Store:
@@ -41,12 +54,13 @@ class Store:
         self._arrays = open_arrays(path, layout, attributes)
         self._claims = Claims(path / CLAIMS)
         self._verified: set[Cell] = set()
-        for cell in self.missing():
-            if self._mark(cell).exists():
-                warnings.warn(f"store={str(path)!r}: cell {layout.name(cell)} is damaged and is computed again.", stacklevel=4)
+        for cell in layout.cells:  # every finished cell is read once
+            there = self._mark(cell).exists()
+            if not self._good(cell) and there:
+                warnings.warn(f"store={str(path)!r}: cell {layout.name(cell)} is damaged and is computed again.", StoreWarning, stacklevel=4)
 
     def missing(self) -> list[Cell]:
-        """Cells without a digest that fits. Every finished cell is read once."""
+        """Cells without a digest that fits."""
         return [cell for cell in self.layout.cells if not self._good(cell)]
 
     def claim(self, cell: Cell) -> bool:
@@ -131,14 +145,13 @@ def open_sweep(path: str | Path, *, verify: bool = False) -> xr.Dataset:
     if stored is None:
         raise ValueError(f"{shown} holds no sweep that can be read; expected the folder that was given as store= to sweep.")
     check_schema(shown, stored)
-    try:
-        data = xr.open_zarr(path / RUNS, consolidated=False, chunks=None, mask_and_scale=False)
-        axes, fields = data.attrs.pop("axes"), data.attrs.pop("fields")
-        data, group = data[fields], zarr.open_group(path / RUNS, mode="r")
-        arrays = {name: array for name, array in group.arrays() if name in fields}
-        layout = Layout({name: data[name].values.tolist() for name in axes}, {}, {})
-    except Exception as error:  # whatever a damaged description makes of zarr
-        raise ValueError(f"{shown}: the description of its arrays is damaged ({error}). Run the same sweep again: it writes the description anew.") from error
+    if damaged := damaged_description(path):
+        raise ValueError(f"{shown}: {damaged}, part of its description, is damaged. Run the same sweep again: it writes the description anew.")
+    data = xr.open_zarr(path / RUNS, consolidated=False, chunks=None, mask_and_scale=False)
+    axes, fields = data.attrs.pop("axes"), data.attrs.pop("fields")
+    data, group = data[fields], zarr.open_group(path / RUNS, mode="r")
+    arrays = {name: array for name, array in group.arrays() if name in fields}
+    layout = Layout({name: data[name].values.tolist() for name in axes}, {}, {})
     done = np.zeros(layout.shape, bool)
     for cell in layout.cells:
         mark = path / DONE / _name(cell)
@@ -149,7 +162,7 @@ def open_sweep(path: str | Path, *, verify: bool = False) -> xr.Dataset:
         else:
             done[cell] = all((path / RUNS / name / _chunk(cell, array)).exists() for name, array in arrays.items())
         if not done[cell]:
-            warnings.warn(f"{shown}: cell {layout.name(cell)} is damaged; run the same sweep again to compute it anew.", stacklevel=2)
+            warnings.warn(f"{shown}: cell {layout.name(cell)} is damaged; run the same sweep again to compute it anew.", StoreWarning, stacklevel=2)
     return data.assign(done=(axes, done))
 
 

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import tempfile
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import zarr
 from zarr.codecs import Crc32cCodec, ZstdCodec
 
-from ._durable import DurableStore, flush, flush_tree, write_file
+from ._durable import Claims, DurableStore, flush, flush_tree, write_file
 from ._grid import Layout
 
 #: Version of the layout of `_store.py`.
@@ -25,10 +26,14 @@ IDENTITY = ("schema", "config", "config_sha256", "versions")
 CODECS = (ZstdCodec(level=1), Crc32cCodec())
 
 
+class StoreWarning(UserWarning):
+    """Something in a store was damaged, or comes from other versions."""
+
+
 def describe(config: dict[str, Any], attributes: dict[str, Any]) -> dict[str, Any]:
     """The attributes of a store."""
     text = json.dumps(config, sort_keys=True)
-    return {"versions": "", **attributes, "schema": SCHEMA, "config": text, "config_sha256": _hash(text)}
+    return {"versions": "", **attributes, "schema": SCHEMA, "config": text, "config_sha256": _hash(text.encode())}
 
 
 def is_used(path: Path) -> bool:
@@ -57,7 +62,6 @@ def create(path: Path, layout: Layout, attributes: dict[str, Any]) -> None:
 def _build(path: Path, layout: Layout, attributes: dict[str, Any]) -> None:
     for name in (DONE, CLAIMS):
         (path / name).mkdir(parents=True)
-    (path / CONFIG).write_text(json.dumps({k: attributes[k] for k in IDENTITY}) + "\n", encoding="utf-8")
     group = zarr.open_group(path / RUNS, mode="w", zarr_format=3, attributes={**attributes, "axes": list(layout.axes), "fields": list(layout.fields)})
     for name, values in {**layout.axes, **layout.coords}.items():
         array = np.asarray(values)
@@ -68,6 +72,8 @@ def _build(path: Path, layout: Layout, attributes: dict[str, Any]) -> None:
             dimension_names=(*layout.axes, *field.dims), compressors=CODECS,
             chunk_key_encoding={"name": "default", "separator": "."},
         )  # fmt: skip
+    files = {str(file.relative_to(path / RUNS)): _file_hash(file) for file in sorted((path / RUNS).rglob("*")) if file.is_file()}
+    (path / CONFIG).write_text(json.dumps({k: attributes[k] for k in IDENTITY} | {"files": files}, indent=1) + "\n", encoding="utf-8")
     flush_tree(path)
 
 
@@ -80,7 +86,7 @@ def check_config(path: Path, attributes: dict[str, Any]) -> None:
     if stored is None:
         raise ValueError(f"{shown} is damaged: neither {CONFIG} nor {RUNS}/zarr.json can be read. Restore one of them from a copy, or choose another folder.")
     check_schema(shown, stored)
-    there = json.loads(stored["config"])
+    there, config = _flat(json.loads(stored["config"])), _flat(config)
     differ = [f"{k} is {_short(there.get(k))} there and {_short(config.get(k))} here" for k in sorted({*there, *config}) if there.get(k) != config.get(k)]
     if differ:
         raise ValueError(
@@ -89,7 +95,7 @@ def check_config(path: Path, attributes: dict[str, Any]) -> None:
         )
     versions = stored.get("versions", "")
     if versions != attributes.get("versions", ""):
-        warnings.warn(f"{shown} was begun with other versions, {versions}; its cells agree with new ones to rounding only.", stacklevel=5)
+        warnings.warn(f"{shown} was begun with other versions, {versions}; its cells agree with new ones to rounding only.", StoreWarning, stacklevel=5)
 
 
 def check_schema(shown: str, stored: dict[str, Any]) -> None:
@@ -104,45 +110,60 @@ def read_identity(path: Path) -> dict[str, Any] | None:
             found = json.loads(file.read_text(encoding="utf-8"))
             for name in inside:
                 found = found[name]
-            if _hash(found["config"]) == found["config_sha256"]:
+            if _hash(found["config"].encode()) == found["config_sha256"]:
                 return {k: found[k] for k in IDENTITY}
         except (OSError, ValueError, LookupError, TypeError, AttributeError):
             continue
     return None
 
 
-def open_arrays(path: Path, layout: Layout, attributes: dict[str, Any]) -> dict[str, zarr.Array]:
-    """The arrays of a store; descriptions that are damaged are written anew, cells and digests are not touched."""
+def damaged_description(path: Path) -> str:
+    """Which file is not as it was made, or nothing: all of them are listed with their SHA-256 in the configuration."""
     try:
-        return _matching_arrays(path, layout)
-    except Exception:  # whatever a damaged description makes of zarr
-        warnings.warn(f"store={str(path)!r}: the description of its arrays is damaged and is written anew.", stacklevel=4)
-    with tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=f".{path.name}.") as folder:
-        fresh = Path(folder) / "store"
-        _build(fresh, layout, attributes)
-        for file in (f for f in fresh.rglob("*") if f.is_file()):
-            target = path / file.relative_to(fresh)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            write_file(target, file.read_bytes())
-            flush(target.parent)
-    return _matching_arrays(path, layout)
+        found = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+        if _hash(found["config"].encode()) != found["config_sha256"]:
+            return CONFIG
+        return next((f"{RUNS}/{name}" for name, digest in found["files"].items() if _file_hash(path / RUNS / name) != digest), "")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return CONFIG
 
 
-def _matching_arrays(path: Path, layout: Layout) -> dict[str, zarr.Array]:
+def open_arrays(path: Path, layout: Layout, attributes: dict[str, Any]) -> dict[str, zarr.Array]:
+    """The arrays of a store of this configuration; a description that is damaged is written anew, cells and digests are not touched."""
+    claims = Claims(path / CLAIMS)
+    while damaged := damaged_description(path):
+        if not claims.take("description"):  # another process is at it
+            time.sleep(0.1)
+            continue
+        warnings.warn(f"store={str(path)!r}: {damaged}, part of its description, is damaged; the description is written anew.", StoreWarning, stacklevel=4)
+        with tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=f".{path.name}.") as folder:
+            fresh = Path(folder) / "store"
+            _build(fresh, layout, attributes)
+            for file in sorted((f for f in fresh.rglob("*") if f.is_file()), key=lambda f: f.name == CONFIG):  # the list of digests last
+                target = path / file.relative_to(fresh)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                write_file(target, file.read_bytes())
+                flush(target.parent)
+        claims.release()
     with zarr.config.set({"array.write_empty_chunks": True}):  # a cell of NaN is written like any other: its bytes enter the digest
         arrays = {str(name): array for name, array in zarr.open_group(DurableStore(path / RUNS), mode="r+").arrays()}
-    for name, values in {**layout.axes, **layout.coords}.items():
-        if np.asarray(arrays[name][:]).tolist() != list(values):
-            raise ValueError(f"the coordinates {name} are not those of the grid")
-    for name, field in layout.fields.items():
-        array = arrays[name]
-        if (array.shape, array.dtype) != ((*layout.shape, *field.shape), field.dtype):
-            raise ValueError(f"the array {name} is not that of the grid")
     return {name: arrays[name] for name in layout.fields}
 
 
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _file_hash(file: Path) -> str:
+    return _hash(file.read_bytes()) if file.is_file() else ""
+
+
+def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested names joined by dots, so that a message names what differs and not all that surrounds it."""
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat
 
 
 def _short(value: Any) -> str:

@@ -19,6 +19,7 @@ from .._cluster import connect
 from .._cost import sweep_cost
 from .._scaling import mlu
 from .._store import open_sweep
+from .._store_description import StoreWarning
 from .._sweep import Interrupted, sweep
 from .._two_layer import TwoLayer
 from ._outcome import Outcome
@@ -34,6 +35,7 @@ def run(config: SweepConfig) -> Outcome:
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.showwarning = _say_warning
+        warnings.simplefilter("always", StoreWarning)
         client = stack.enter_context(connect(config.cluster)) if config.cluster is not None else None
         problem = config.make_problem(config.dim or min(config.dims or (DIMS[config.problem],)))
         unit = TwoLayer(config.activation, config.law)
