@@ -84,6 +84,7 @@ def sweep(
     runs.loss.isel(step=-1).mean("seed")
     ```
     """
+    positive_int("retries", retries, at_least=0)
     cells = Cells.checked(
         problem, unit, scaling, depths=depths, widths=widths, dims=dims, alphas=alphas, seeds=seeds, steps=steps, dtype=dtype, hidden_steps=hidden_steps,
         embedding=embedding, memory=memory, workers=workers, client=client, key=key,
@@ -93,7 +94,7 @@ def sweep(
         execute = on_threads(cells.at_once)
     else:
         check_sendable(compute)
-        execute = on_cluster(client, retries=positive_int("retries", retries, at_least=0))
+        execute = on_cluster(client, retries=retries)
     sink = Memory(layout) if store is None else Store(Path(store), layout, cells.config(), attributes)
 
     def runs() -> xr.Dataset:

@@ -1,5 +1,6 @@
 """Sweeps over depth, width, embedding dimension and alpha: what a cell depends on, what it costs, and the command."""
 
+import errno
 import math
 import re
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 import hiddenwidth as hw
-from hiddenwidth import _sweep
+from hiddenwidth import _cluster, _store, _sweep, cli
 from hiddenwidth._commands import sweep as command
 from hiddenwidth._commands._sweep_config import SweepConfig
 from hiddenwidth._fingerprint import fingerprint
@@ -168,3 +169,51 @@ def test_cells_can_be_sent(full):
     there = pickle.loads(pickle.dumps(cells))
     at = {"depth": 2, "width": 3, "embedding_dim": 6, "alpha": 2.0}
     np.testing.assert_array_equal(_sweep.train_cell(there, at)["loss"], full.loss.sel(at))
+
+
+REFUSED = [
+    (["--depths", "8", "-2"], "--depths -2 is not possible"),
+    (["--alphas", "0"], "--alphas 0.0 is not possible; expected a finite number above 0"),
+    (["--dim", "8", "--dims", "8", "16"], "--dim 8 and --dims (8, 16) were both given; expected one. Add 8 to --dims"),
+    (["--seeds", "0"], "--seeds 0 is not possible"),
+    (["--estimate", "--no-calibrate"], "--estimate True needs the timed runs that --no-calibrate leaves out"),
+    (["--retries", "-1", "--no-calibrate"], "--retries -1 is not possible; expected a whole number of at least 0"),
+    (["--widths", "100000000000"], "and --memory"),
+    (["--cluster", "nowhere"], "--cluster 'nowhere' does not answer"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), REFUSED, ids=[" ".join(a) for a, _ in REFUSED])
+def test_command_line_refuses_in_one_clear_message(arguments, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(_cluster, "PATIENCE", 0.2)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["sweep", "--out", str(tmp_path / "run"), *arguments])
+    assert stop.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("hiddenwidth sweep: ")
+    assert message in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_command_line_refuses_another_configuration_and_other_folders(tmp_path, capsys):
+    command.run(SweepConfig(**SMALL, out=tmp_path / "s"))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes").write_text("")
+    for out, message in (("s", "sweep of another configuration; expected the same one, to continue it: "), ("mine", "exists and is not the store of a sweep")):
+        with pytest.raises(SystemExit) as stop:
+            cli.main(["sweep", "--out", str(tmp_path / out), "--seeds", "5"])
+        assert stop.value.code == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"hiddenwidth sweep: --out '{tmp_path / out}'")
+        assert message in said
+
+
+def test_command_line_says_that_the_disk_is_full(tmp_path, capsys, monkeypatch):
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(_store, "write_file", full)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["sweep", "--out", str(tmp_path / "s"), "--depths", "2", "--widths", "2", "--dims", "4", "--steps", "2", "--seeds", "3", "--no-calibrate"])
+    assert stop.value.code == 1
+    assert "the disk is full, and cell depth=2 width=2 embedding_dim=4 was not kept. 0 of 1 cells are finished and kept" in capsys.readouterr().err

@@ -235,7 +235,7 @@ def lost_worker(store: Path, *, at: int = 3) -> int:
     """Run the sweep over two worker processes and kill one with SIGKILL when some cells are kept: how many were kept then."""
     from distributed import Client, LocalCluster
 
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster, Client(cluster) as client:
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as cluster, Client(cluster) as client:
         victim = sorted(cast(dict[str, int], client.run(os.getpid)).values())[0]
         kept = []
 

@@ -54,7 +54,7 @@ def run(config: SweepConfig) -> Outcome:
         except Interrupted as stop:
             return Outcome(130, f"Interrupted: {_progress(stop.runs)} are finished and kept in {config.out}. The same command continues.")
         except ValueError as error:
-            raise ValueError(str(error).replace("store=", "out=")) from error
+            raise ValueError(str(error).replace("store=", "out=").replace("client= has", "cluster= has")) from error
         except OSError as error:
             return Outcome(1, str(error).replace("store=", "--out "))
         return _outcome(config, runs)
