@@ -73,7 +73,7 @@ def on_cluster(client: "Client", *, retries: int) -> Executor:
         from distributed import KilledWorker, as_completed
 
         waiting, running, lost = deque(cells), {}, dict.fromkeys(cells, 0)
-        finished = as_completed()
+        finished = as_completed(loop=client.loop)
 
         def submit(cell: Cell) -> None:
             at = layout.at(cell)
@@ -90,7 +90,7 @@ def on_cluster(client: "Client", *, retries: int) -> Executor:
             cell = running.pop(future)
             if future.status == "cancelled":
                 raise ConnectionError(
-                    f"the cluster lost cell {layout.name(cell)}: its scheduler is gone. With store= finished cells are kept, and the same sweep continues."
+                    f"the cluster lost cell {layout.name(cell)}: its scheduler is gone. A store keeps finished cells, and the same sweep continues it."
                 )
             try:
                 arrays = future.result()

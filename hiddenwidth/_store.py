@@ -14,7 +14,7 @@ import errno
 import hashlib
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -38,6 +38,41 @@ from ._store_description import (
 )
 
 
+class _Content(NamedTuple):
+    """The cells of a store, as they are on the disk."""
+
+    path: Path
+    arrays: dict[str, zarr.Array]
+    config_hash: str
+    layout: Layout
+
+    def mark(self, cell: Cell) -> Path:
+        """The file whose presence makes a cell count."""
+        return self.path / DONE / _name(cell)
+
+    def present(self, cell: Cell) -> bool:
+        """Is every chunk there? zarr reads one that is not as if it were filled."""
+        return all((self.path / RUNS / name / _chunk(cell, array)).exists() for name, array in self.arrays.items())
+
+    def whole(self, cell: Cell) -> bool:
+        """Is every chunk there, and does the digest fit?"""
+        if not self.mark(cell).exists() or not self.present(cell):
+            return False
+        try:
+            content = {name: np.asarray(array[cell]) for name, array in self.arrays.items()}
+            return self.mark(cell).read_bytes() == self.digest(cell, content)
+        except Exception:  # whatever damaged bytes make of the codecs
+            return False
+
+    def digest(self, cell: Cell, arrays: dict[str, np.ndarray]) -> bytes:
+        """SHA-256 of configuration, coordinates and arrays."""
+        mark = hashlib.sha256(f"{self.config_hash} {self.layout.name(cell)}".encode())
+        for name, array in sorted(arrays.items()):
+            mark.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
+            mark.update(array.tobytes())
+        return mark.hexdigest().encode()
+
+
 class Store:
     """A sink on disk (see `_grid.Sink`).
 
@@ -47,15 +82,14 @@ class Store:
     def __init__(self, path: Path, layout: Layout, config: dict[str, Any], attributes: dict[str, Any]):
         self.path, self.layout = path, layout
         attributes = describe(config, attributes)
-        self._config_hash = attributes["config_sha256"]
         if not is_used(path):
             create(path, layout, attributes)
         check_config(path, attributes)
-        self._arrays = open_arrays(path, layout, attributes)
+        self._content = _Content(path, open_arrays(path, layout, attributes), attributes["config_sha256"], layout)
         self._claims = Claims(path / CLAIMS)
         self._verified: set[Cell] = set()
         for cell in layout.cells:  # every finished cell is read once
-            there = self._mark(cell).exists()
+            there = self._content.mark(cell).exists()
             if not self._good(cell) and there:
                 warnings.warn(f"store={str(path)!r}: cell {layout.name(cell)} is damaged and is computed again.", StoreWarning, stacklevel=4)
 
@@ -75,14 +109,14 @@ class Store:
     def put(self, cell: Cell, arrays: Arrays) -> None:
         """Write a claimed cell: chunks, flushed, then the digest."""
         kept = self.layout.cast(arrays)
-        mark = self._mark(cell)
+        mark = self._content.mark(cell)
         try:
             with uninterrupted():
                 mark.unlink(missing_ok=True)  # of a damaged cell
                 for name, value in kept.items():
-                    self._arrays[name][cell] = value
+                    self._content.arrays[name][cell] = value
                     flush(self.path / RUNS / name)
-                write_file(mark, _digest(self._config_hash, self.layout.name(cell), kept).encode())
+                write_file(mark, self._content.digest(cell, kept))
                 flush(mark.parent)
                 self._verified.add(cell)
         except OSError as error:
@@ -99,12 +133,9 @@ class Store:
         """Give up all claims."""
         self._claims.release()
 
-    def _mark(self, cell: Cell) -> Path:
-        return self.path / DONE / _name(cell)
-
     def _good(self, cell: Cell) -> bool:
         """Does the digest fit? What this process has verified once is not read again."""
-        if cell not in self._verified and self._mark(cell).exists() and _whole(self._mark(cell), self._arrays, self._config_hash, cell, self.layout.name(cell)):
+        if cell not in self._verified and self._content.whole(cell):
             self._verified.add(cell)
         return cell in self._verified
 
@@ -150,45 +181,16 @@ def open_sweep(path: str | Path, *, verify: bool = False) -> xr.Dataset:
     data = xr.open_zarr(path / RUNS, consolidated=False, chunks=None, mask_and_scale=False)
     axes, fields = data.attrs.pop("axes"), data.attrs.pop("fields")
     data, group = data[fields], zarr.open_group(path / RUNS, mode="r")
-    arrays = {name: array for name, array in group.arrays() if name in fields}
     layout = Layout({name: data[name].values.tolist() for name in axes}, {}, {})
+    content = _Content(path, {name: array for name, array in group.arrays() if name in fields}, stored["config_sha256"], layout)
     done = np.zeros(layout.shape, bool)
     for cell in layout.cells:
-        mark = path / DONE / _name(cell)
-        if not mark.exists():
+        if not content.mark(cell).exists():
             continue
-        if verify:
-            done[cell] = _whole(mark, arrays, stored["config_sha256"], cell, layout.name(cell))
-        else:
-            done[cell] = all((path / RUNS / name / _chunk(cell, array)).exists() for name, array in arrays.items())
+        done[cell] = content.whole(cell) if verify else content.present(cell)
         if not done[cell]:
             warnings.warn(f"{shown}: cell {layout.name(cell)} is damaged; run the same sweep again to compute it anew.", StoreWarning, stacklevel=2)
     return data.assign(done=(axes, done))
-
-
-def _whole(mark: Path, arrays: dict[str, zarr.Array], config_hash: str, cell: Cell, name: str) -> bool:
-    """Does the digest of a cell fit its arrays?"""
-    content = _read_cell(arrays, cell)
-    try:
-        return content is not None and mark.read_bytes() == _digest(config_hash, name, content).encode()
-    except OSError:  # taken away by a process that computes the cell again
-        return False
-
-
-def _digest(config_hash: str, cell: str, arrays: dict[str, np.ndarray]) -> str:
-    mark = hashlib.sha256(f"{config_hash} {cell}".encode())
-    for name, array in sorted(arrays.items()):
-        mark.update(f"\n{name} {array.dtype.str} {array.shape}\n".encode())
-        mark.update(array.tobytes())
-    return mark.hexdigest()
-
-
-def _read_cell(arrays: dict[str, zarr.Array], cell: Cell) -> dict[str, np.ndarray] | None:
-    """The arrays of a cell, None when one cannot be decoded."""
-    try:
-        return {name: np.asarray(array[cell]) for name, array in arrays.items()}
-    except Exception:  # whatever damaged bytes make of the codecs
-        return None
 
 
 def _name(cell: Cell) -> str:

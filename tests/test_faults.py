@@ -3,6 +3,7 @@
 `benchmarks/engine/faults.py` runs the same at full size.
 """
 
+import dataclasses
 import os
 import random
 import signal
@@ -12,8 +13,11 @@ import time
 import numpy as np
 import pytest
 
+import hiddenwidth as hw
 from benchmarks.engine import _campaign, _sweeper, faults
 from hiddenwidth import _cluster
+from hiddenwidth._commands import sweep
+from hiddenwidth._commands._sweep_config import SweepConfig
 from hiddenwidth._grid import Field, Layout, Memory, run_grid
 
 
@@ -47,7 +51,10 @@ def square(at):
 def client():
     from distributed import Client, LocalCluster
 
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50) as cluster, Client(cluster) as client:
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
         yield client
 
 
@@ -86,12 +93,41 @@ def test_error_in_a_worker_keeps_the_finished_cells(client):
     assert not sink.runs.done.values[5]
 
 
+class Interrupting(Memory):
+    """Ctrl-C while the third cell is kept."""
+
+    def put(self, cell, arrays):
+        super().put(cell, arrays)
+        if self.runs.done.sum() == 3:
+            raise KeyboardInterrupt
+
+
+def test_interrupt_on_a_cluster_keeps_what_is_finished_and_frees_the_workers(client):
+    sink = Interrupting(LAYOUT)
+    with pytest.raises(KeyboardInterrupt):
+        run_grid(LAYOUT, square, sink, _cluster.on_cluster(client, retries=1), cost=lambda at: at["i"])
+    assert 3 <= sink.runs.done.sum() < 8
+    run_grid(LAYOUT, square, sink, _cluster.on_cluster(client, retries=1), cost=lambda at: at["i"])
+    assert sink.runs.done.all()
+
+
 def test_what_cannot_be_sent_or_reached_is_explained(monkeypatch):
     with pytest.raises(ValueError, match=r"cannot be sent to workers .*; expected objects that can be pickled. Define the unit's functions in a module"):
         _cluster.check_sendable(threading.Lock())
     monkeypatch.setattr(_cluster, "PATIENCE", 0.2)
     with pytest.raises(ValueError, match=r"cluster='tcp://127.0.0.1:9' does not answer .*; expected the address that `dask scheduler` prints"):
         _cluster.connect("tcp://127.0.0.1:9")
+
+
+@pytest.mark.slow
+def test_command_over_a_cluster(client, tmp_path):
+    config = SweepConfig(depths=(2, 3), widths=(2,), alphas=(1.0, 2.0), seeds=3, steps=2, progress=False, cluster=client.scheduler.address, out=tmp_path / "s")
+    assert sweep.run(config).status == 0
+    over_cluster = hw.open_sweep(tmp_path / "s", verify=True).load()
+    assert sweep.run(dataclasses.replace(config, cluster=None, calibrate=False, out=tmp_path / "t")).status == 0
+    here = hw.open_sweep(tmp_path / "t")
+    assert over_cluster.done.all()
+    np.testing.assert_allclose(over_cluster.loss, here.loss, rtol=3e-6)
 
 
 @pytest.mark.slow

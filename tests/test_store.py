@@ -124,6 +124,27 @@ def test_lost_chunk_is_noticed_without_verification_and_a_flipped_bit_when_it_is
     same(path, undisturbed)
 
 
+def test_lost_chunk_that_holds_nothing_but_fill_is_noticed_and_repaired(tmp_path):
+    """zarr reads a chunk that is not there as fill: only its absence tells."""
+
+    def unfinished(at):
+        return {"x": np.full((2, 2), np.nan), "n": [-1, -1]}
+
+    path = tmp_path / "s"
+    for lost in (None, *range(2)):
+        if lost is not None:
+            files_of(path)[1 + lost].unlink()
+            for verify in (False, True):
+                with pytest.warns(UserWarning, match="depth=4 width=3 is damaged"):
+                    assert not hw.open_sweep(path, verify=verify).done.values[1, 1]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            store = open_store(path)
+        run_grid(LAYOUT, unfinished, store, on_threads(1), cost=lambda at: 1)
+        store.close()
+        assert hw.open_sweep(path, verify=True).done.all()
+
+
 def test_cell_of_another_place_or_configuration_is_not_accepted(tmp_path):
     run(tmp_path / "s")
     other = open_store(tmp_path / "other", steps=9)

@@ -1,6 +1,7 @@
 """`hiddenwidth sweep`: a grid of ensembles, kept cell by cell, continued by the same command."""
 
 import itertools
+import logging
 import math
 import sys
 import warnings
@@ -37,6 +38,7 @@ def run(config: SweepConfig) -> Outcome:
         warnings.showwarning = _say_warning
         warnings.simplefilter("always", StoreWarning)
         client = stack.enter_context(connect(config.cluster)) if config.cluster is not None else None
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # of a scheduler that is gone: the command says it in one line
         problem = config.make_problem(config.dim or min(config.dims or (DIMS[config.problem],)))
         unit = TwoLayer(config.activation, config.law)
         scaling = mlu(config.learning_rate, learning_rate_u=config.learning_rate_u, learning_rate_v=config.learning_rate_v)
