@@ -66,6 +66,17 @@ def check_sendable(compute: object) -> None:
         ) from error
 
 
+def result(future: "Future[Any]") -> Any:
+    """What a worker returned, or its error.
+
+    **Raises:** `ValueError` when the worker lacks a module.
+    """
+    try:
+        return future.result()
+    except ImportError as error:
+        raise ValueError(f"client= has workers on which an import fails ({error}); install the same hiddenwidth, and the unit's own modules, there.") from error
+
+
 def on_cluster(client: "Client", *, retries: int) -> Executor:
     """Cells over a cluster; a cell is tried `retries` more times when it fails or takes its worker down."""
 
@@ -93,7 +104,7 @@ def on_cluster(client: "Client", *, retries: int) -> Executor:
                     f"the cluster lost cell {layout.name(cell)}: its scheduler is gone. A store keeps finished cells, and the same sweep continues it."
                 )
             try:
-                arrays = future.result()
+                arrays = result(future)
             except KilledWorker as error:
                 lost[cell] += 1
                 if lost[cell] > retries:

@@ -10,6 +10,7 @@ Compilation c, time b of a block that is waited for, and rate r come from two sm
 import dataclasses
 import math
 import time
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,12 +21,12 @@ import xarray as xr
 from jaxtyping import Array, Key
 from scipy import optimize
 
-from ._cluster import check_sendable, threads
+from ._cluster import check_sendable, result, threads
 from ._ensemble import ensemble, group_size
 from ._problem import Problem
 from ._scaling import Scaling
 from ._store import open_sweep
-from ._store_description import check_config, describe, is_used
+from ._store_description import StoreWarning, check_config, describe, is_used
 from ._sweep_cells import Cells
 from ._unit import AbstractUnit
 
@@ -88,17 +89,27 @@ def sweep_cost(
     layout, done = cells.layout(), False
     if store is not None and is_used(Path(store)):
         check_config(Path(store), describe(cells.config(), cells.attributes()))
-        done = open_sweep(store)["done"].values
+        done = _done(store)
     if client is None:
         found, parallel = calibrate(cells), cells.at_once
     else:
         check_sendable(cells)
-        found, parallel = client.submit(calibrate, cells, pure=False).result(), sum(threads(client))
+        found, parallel = result(client.submit(calibrate, cells, pure=False)), sum(threads(client))
     costs = np.array([(cells.flops(at), _bytes(cells, at), _seconds(cells, at, found)) for at in map(layout.at, layout.cells)]).reshape(*layout.shape, 3)
     table = {name: (tuple(layout.axes), costs[..., i]) for i, name in enumerate(("flops", "bytes", "seconds"))}
     left = np.where(done, 0.0, costs[..., 2])
     attributes = {"parallel": parallel, "total_s": max(float(left.sum()) / parallel, float(left.max())), **found._asdict()}
     return xr.Dataset({**table, "done": (tuple(layout.axes), np.broadcast_to(done, layout.shape))}, coords=layout.axes, attrs=attributes)
+
+
+def _done(store: str | Path) -> Any:
+    """Which cells are finished; none when the store cannot be read before `sweep` has repaired it. Damage is for `sweep` to report."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StoreWarning)
+        try:
+            return open_sweep(store)["done"].values
+        except ValueError:
+            return False
 
 
 def calibrate(cells: Cells) -> Calibration:

@@ -93,6 +93,14 @@ def test_error_in_a_worker_keeps_the_finished_cells(client):
     assert not sink.runs.done.values[5]
 
 
+def test_worker_that_lacks_a_module_is_explained(client):
+    def missing(at):
+        raise ModuleNotFoundError("No module named 'mine'")
+
+    with pytest.raises(ValueError, match=r"workers on which an import fails \(No module named 'mine'\); install the same hiddenwidth, and the unit's own"):
+        run_grid(LAYOUT, missing, Memory(LAYOUT), _cluster.on_cluster(client, retries=0), cost=lambda at: 1)
+
+
 class Interrupting(Memory):
     """Ctrl-C while the third cell is kept."""
 

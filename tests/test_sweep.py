@@ -145,6 +145,14 @@ def test_command_says_what_it_did_and_continues(tmp_path, capsys):
     assert "cell depth=2 width=2 embedding_dim=4 is damaged and is computed again" in said
 
 
+def test_command_repairs_a_damaged_description(tmp_path, capsys):
+    first = command.run(SweepConfig(**SMALL, out=tmp_path / "s"))
+    (tmp_path / "s" / "runs.zarr" / "loss" / "zarr.json").write_text("{")
+    again = command.run(SweepConfig(**(SMALL | {"calibrate": True}), out=tmp_path / "s"))
+    assert again == first
+    assert "runs.zarr/loss/zarr.json, part of its description, is damaged; the description is written anew" in capsys.readouterr().err
+
+
 def test_command_estimates_and_computes_nothing(tmp_path):
     outcome = command.run(SweepConfig(**(SMALL | {"calibrate": True}), estimate=True, out=tmp_path / "s"))
     assert outcome.status == 0
