@@ -211,6 +211,35 @@ def test_disk_that_fills_at_any_byte_keeps_the_finished_cells(tmp_path, undistur
         same(path, undisturbed)
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs the names of open files")
+def test_digest_is_written_after_everything_else_is_on_the_disk(tmp_path, monkeypatch):
+    """What a power cut may leave follows from the order of flushes and renames alone."""
+    store, events = open_store(tmp_path / "s"), []
+    replace, fsync = os.replace, os.fsync
+
+    def noted_fsync(handle):
+        events.append(("flush", os.readlink(f"/proc/self/fd/{handle}")))
+        fsync(handle)
+
+    def noted_replace(source, target):
+        events.append(("rename", str(target)))
+        replace(source, target)
+
+    assert store.claim((0, 0))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", noted_fsync)
+        patch.setattr(os, "replace", noted_replace)
+        store.put((0, 0), compute({"depth": 2, "width": 1}))
+    mark, *chunks = (str(f) for f in files_of(tmp_path / "s", (0, 0)))
+    digest = events.index(("rename", mark))
+    for chunk in chunks:
+        named = events.index(("rename", chunk))
+        assert ("flush", f"{chunk}.partial") in events[:named]
+        assert ("flush", str(Path(chunk).parent)) in events[named:digest]
+    assert events[digest - 1] == ("flush", f"{mark}.partial")
+    assert events[digest + 1 :] == [("flush", str(Path(mark).parent))]
+
+
 def test_claims_keep_two_apart_and_end_with_their_holder(tmp_path, undisturbed):
     first, second = open_store(tmp_path / "s"), open_store(tmp_path / "s")
     assert first.claim((0, 0))
