@@ -90,7 +90,7 @@ class Sink(Protocol):
         ...
 
     def put(self, cell: Cell, arrays: Arrays) -> None:
-        """Keep a finished cell and give up the claim."""
+        """Keep a finished cell and give up the claim. Called from any thread."""
         ...
 
 
@@ -114,7 +114,7 @@ class Memory:
             self.runs[name].values[cell] = value
 
 
-#: Runs the cells it can claim, in this order, and calls `done(cell, arrays)` in this thread as each finishes.
+#: Runs the cells it can claim, in this order, and calls `done(cell, arrays)`, from any thread, as each finishes.
 Executor = Callable[[Compute, Layout, Sequence[Cell], Callable[[Cell], bool], Callable[[Cell, Arrays], None]], None]
 
 
@@ -122,14 +122,11 @@ def on_threads(workers: int) -> Executor:
     """Cells on the cores of this machine."""
 
     def execute(compute: Compute, layout: Layout, cells: Sequence[Cell], claim: Callable[[Cell], bool], done: Callable[[Cell, Arrays], None]) -> None:
-        def run(cell: Cell) -> Arrays | None:
-            return compute(layout.at(cell)) if claim(cell) else None
+        def run(cell: Cell) -> None:
+            if claim(cell):
+                done(cell, compute(layout.at(cell)))  # kept before this thread begins another: a crash loses what runs and nothing else
 
-        def finished(cell: Cell, arrays: Arrays | None) -> None:
-            if arrays is not None:
-                done(cell, arrays)
-
-        each(run, cells, finished, workers=workers)
+        each(run, cells, lambda cell, nothing: None, workers=workers)
 
     return execute
 

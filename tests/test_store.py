@@ -195,7 +195,7 @@ def test_description_lost_twice_is_refused(tmp_path):
 def test_disk_that_fills_at_any_byte_keeps_the_finished_cells(tmp_path, undisturbed, monkeypatch):
     run(tmp_path / "whole")
     needed = sum(f.stat().st_size for f in [*tmp_path.glob("whole/runs.zarr/*/c.*"), *tmp_path.glob("whole/done/*")])
-    for room in range(0, needed, 47):
+    for room in range(0, needed, 83):
         path = tmp_path / f"s{room}"
         open_store(path).close()
         with monkeypatch.context() as patch:

@@ -27,11 +27,13 @@ PATIENCE = 240
 
 
 class Kill(NamedTuple):
-    """One kill: seconds after the sweep began, cells in the store before and after, cells once kept and now lost, cells there but wrong, cells half written."""
+    """One kill: seconds after the sweep began, cells in the store before and after, cells begun that are not there and so must be computed again, cells once
+    kept and now lost, cells there but wrong, cells half written."""
 
     delay: float
     before: int
     after: int
+    redone: int
     lost: int
     wrong: int
     torn: int
@@ -95,10 +97,10 @@ def torn_cells(store: Path) -> int:
     return len({"-".join(name.removesuffix(".partial").split(".")[1:4]) for name in files} - marks)
 
 
-def noted(log: Path, what: str) -> list[str]:
-    """Cells that the log says were begun or kept."""
-    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-    return [line.removeprefix(f"{what} ") for line in lines if line.startswith(f"{what} ")]
+def noted(log: Path, what: str, pid: int | None = None) -> list[str]:
+    """Cells that the log says were begun or kept, by all processes or one."""
+    lines = [line.split(" ", 2) for line in log.read_text(encoding="utf-8").splitlines()] if log.exists() else []
+    return [cell for word, number, cell in lines if word == what and pid in (None, int(number))]
 
 
 def kill_campaign(folder: Path, reference: xr.Dataset, *, kills: int, seed: int, slow: float = 0.03, pair: bool = False) -> tuple[list[Kill], int]:
@@ -120,7 +122,8 @@ def kill_campaign(folder: Path, reference: xr.Dataset, *, kills: int, seed: int,
         delay = time.perf_counter() - began
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=PATIENCE)
-        torn = torn_cells(store)
+        torn, there = torn_cells(store), done_names(opened(store)[0]) if store.exists() else set()
+        redone = len(set(noted(log, "begin", process.pid)) - there)
         if other is not None:
             other.communicate(timeout=PATIENCE)
             if other.returncode:
@@ -131,9 +134,9 @@ def kill_campaign(folder: Path, reference: xr.Dataset, *, kills: int, seed: int,
         if store.exists():
             data, damaged = opened(store)
             lost = len(set(noted(log, "kept")) - done_names(data)) + damaged
-            found.append(Kill(delay, before, int(data.done.sum()), lost, wrong_cells(data, reference), torn))
+            found.append(Kill(delay, before, int(data.done.sum()), redone, lost, wrong_cells(data, reference), torn))
         else:  # killed before there was a store
-            found.append(Kill(delay, before, 0, before, 0, 0))
+            found.append(Kill(delay, before, 0, redone, before, 0, 0))
         before = found[-1].after
     return found, differ + _finish(store, log, reference)
 

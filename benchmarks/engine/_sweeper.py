@@ -1,7 +1,7 @@
 """The process that faults are done to: `python -m benchmarks.engine._sweeper STORE`, a sweep of twelve small cells.
 
-`LOG` gets a line `begin CELL` before each cell and `kept CELL` when it is in the store. `--slow` sleeps before every file is given its name, so that kills land
-inside writes. `--room` makes the disk full after so many bytes.
+`LOG` gets a line `begin PID CELL` before each cell and `kept PID CELL` when it is in the store. `--slow` sleeps before every file is given its name, so that
+kills land inside writes. `--room` makes the disk full after so many bytes.
 """
 
 import argparse
@@ -18,6 +18,9 @@ from hiddenwidth import _store, _sweep
 
 #: 4 shapes and 3 alphas: 12 cells from 4 programs.
 GRID: dict[str, Any] = {"depths": [2, 3], "widths": [1, 2], "alphas": [1.0, 2.0, 4.0], "seeds": 4, "steps": 2}
+
+#: Cells at once.
+WORKERS = 2
 
 
 def arguments() -> tuple[Any, Any, Any]:
@@ -45,12 +48,12 @@ def main() -> None:
             file.write(f"{text}\n")
 
     def noted_train(cells: Any, at: dict[str, Any]) -> Any:
-        note("begin " + " ".join(f"{k}={v}" for k, v in at.items()))
+        note(f"begin {os.getpid()} " + " ".join(f"{k}={v}" for k, v in at.items()))
         return train(cells, at)
 
     def noted_put(self: _store.Store, cell: tuple[int, ...], arrays: Any) -> None:
         put(self, cell, arrays)
-        note(f"kept {self.layout.name(cell)}")
+        note(f"kept {os.getpid()} {self.layout.name(cell)}")
 
     def slow_replace(*names: Any) -> None:
         time.sleep(options.slow)
@@ -61,7 +64,7 @@ def main() -> None:
         os.write = full_after(options.room)
     print("ready", flush=True)
     try:
-        sweep(options.store)
+        sweep(options.store, workers=WORKERS)
     except OSError as error:
         raise SystemExit(str(error)) from None
 

@@ -18,7 +18,7 @@ import xarray as xr
 
 from benchmarks.engine import _campaign, _sweeper
 from hiddenwidth import _record
-from hiddenwidth._claims import Claim, claim
+from hiddenwidth._claims import Claim, above, claim
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,8 @@ def run(out: Path, *, quick: bool = False) -> list[Claim]:
     reference = _sweeper.sweep(work / "reference").load()
     kills, differ = _campaign.kill_campaign(work, reference, kills=config.kills, seed=config.seed)
     found = [
-        _count("kills.survived", len(kills), config.kills),
+        above("kills.inside_a_write", sum(k.torn > 0 for k in kills), 0.0, 0.0, config.kills / 3, source="the campaign's power"),
+        _count("kills.cells_lost_beyond_the_running_ones", sum(max(0, k.redone - _sweeper.WORKERS) for k in kills)),
         _count("kills.finished_cells_lost", sum(k.lost for k in kills)),
         _count("kills.wrong_cells_accepted", sum(k.wrong for k in kills)),
         _count("kills.cells_that_differ_in_the_end", differ),
