@@ -2,7 +2,7 @@
 
 Twelve small cells; every fault is counted in cells against an undisturbed run, bit for bit. 30 kills with SIGKILL at random times (quick: 5), each file slowed
 by 30 ms so that kills land inside writes; a tmpfs that fills, where name spaces are allowed; files of finished cells cut, flipped in one bit or removed, 200
-times (quick: 20); two processes on one store; a Dask worker killed. About 5 minutes on 2 cores.
+times (quick: 20); two processes on one store; a Dask worker killed. About 4 minutes on 2 cores.
 """
 
 import dataclasses
