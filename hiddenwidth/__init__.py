@@ -24,6 +24,8 @@ from ._limit.coupling import Coupling as Coupling, coupling_error as coupling_er
 from ._limit.stability import Horizon as Horizon, horizon as horizon, stability as stability
 from ._ensemble import Ensemble as Ensemble, ensemble as ensemble
 from ._sweep import Interrupted as Interrupted, sweep as sweep
+from ._cost import sweep_cost as sweep_cost
+from ._store import open_sweep as open_sweep
 from ._lifted import sweep_shapes as sweep_shapes
 from ._claims import Claim as Claim
 from ._rates import RateFit as RateFit, fit_rates as fit_rates

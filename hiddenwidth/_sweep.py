@@ -1,25 +1,28 @@
-"""A grid of ensembles over depth and width, as one labelled dataset."""
+"""A grid of ensembles over depth and width, and where asked over embedding dimension and alpha, as one labelled dataset."""
 
-import json
+import functools
 import time
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 import xarray as xr
 from jaxtyping import Array, Key
-from tqdm.auto import tqdm
 
 from ._choices import positive_int
-from ._ensemble import Ensemble, check_dtype, ensemble, group_size
-from ._parallel import default_workers, each
+from ._cluster import check_sendable, on_cluster
+from ._ensemble import ensemble
+from ._grid import Memory, on_threads, run_grid
 from ._problem import Problem
 from ._provenance import provenance
 from ._scaling import Scaling
-from ._train import check_hidden_steps
+from ._store import Store, open_sweep
+from ._sweep_cells import Cells
 from ._unit import AbstractUnit
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 
 class Interrupted(KeyboardInterrupt):
@@ -37,29 +40,42 @@ def sweep(
     *,
     depths: Sequence[int],
     widths: Sequence[int],
+    dims: Sequence[int] | None = None,
+    alphas: Sequence[float] | None = None,
     seeds: int,
     steps: int,
     dtype: Any = jnp.float32,
     hidden_steps: tuple[int, ...] | None = None,
+    embedding: str = "gaussian",
     memory: float = 2e9,
     workers: int | None = None,
+    store: str | Path | None = None,
+    client: "Client | None" = None,
+    retries: int = 3,
     progress: bool = False,
     key: Key[Array, ""],
 ) -> xr.Dataset:
-    r"""Train an ensemble at every (depth, width).
+    r"""Train an ensemble at every (depth, width), or every (depth, width, dim, alpha).
 
     **Arguments:**
 
     - `depths`, `widths`: the grid. `seeds`: members a cell; every cell has its own, independent of those of other cells.
-    - `memory`: bytes for weights and saved states, shared by the cells that run at once.
+    - `dims`: embedding dimensions D. At each the data are embedded anew, `problem.with_dim(D, key=fold_in(fold_in(key, 2**31 - 1), D), embedding=embedding)`.
+    - `alphas`: multipliers of the branch, `lazy` with the learning rates of `scaling`.
+    - `memory`: bytes for weights and saved states, shared by the cells that run at once on one machine or in one worker process of a cluster.
     - `workers`: cells trained at once (default: one a core on CPU, one on an accelerator).
+    - `store`: a folder in which each cell is kept as it finishes. The same sweep with the same folder continues where the last one stopped, however it
+      stopped; several processes may work on one. Damaged cells are computed again, with a warning.
+    - `client`: a `distributed.Client`; the cells then run on its workers, and one that is lost with its worker is tried again, up to `retries` times.
     - `progress`: show a progress bar.
     - the rest: as for `ensemble`.
 
     **Returns:** a dataset with `hidden (depth, width, seed, recorded, batch, dim)`, `output (depth, width, seed, step, batch, out)`, `loss`, `diverged_at`
-    (-1: did not), `wall_s`, and in its attributes configuration, versions, device, dtype.
+    (-1: did not), `wall_s`, and in its attributes configuration, versions, device, dtype. With `dims` there is an axis `embedding_dim` after `width`, and
+    `hidden` is NaN beyond a cell's own dimension; with `alphas` an axis `alpha` after these. With a `store` arrays are read when they are used (`open_sweep`).
 
-    **Raises:** `Interrupted` on Ctrl-C, with the finished cells in its `runs`.
+    **Raises:** `Interrupted` on Ctrl-C, with the finished cells in its `runs`; `ValueError` for a store that holds another configuration; `OSError` for a full
+    disk (finished cells stay).
 
     **Example:**
 
@@ -68,86 +84,40 @@ def sweep(
     runs.loss.isel(step=-1).mean("seed")
     ```
     """
-    depths = sorted({positive_int("depths", d) for d in depths})
-    widths = sorted({positive_int("widths", w) for w in widths})
-    if not depths or not widths:
-        raise ValueError(f"depths={list(depths)} and widths={list(widths)}: expected at least one of each.")
-    positive_int("seeds", seeds)
-    recorded = check_hidden_steps(hidden_steps, positive_int("steps", steps))
-    workers = default_workers() if workers is None else positive_int("workers", workers)
+    positive_int("retries", retries, at_least=0)
+    cells = Cells.checked(
+        problem, unit, scaling, depths=depths, widths=widths, dims=dims, alphas=alphas, seeds=seeds, steps=steps, dtype=dtype, hidden_steps=hidden_steps,
+        embedding=embedding, memory=memory, workers=workers, client=client, key=key,
+    )  # fmt: skip
+    layout, attributes, compute = cells.layout(), cells.attributes(), functools.partial(train_cell, cells)
+    if client is None:
+        execute = on_threads(cells.at_once)
+    else:
+        check_sendable(compute)
+        execute = on_cluster(client, retries=retries)
+    sink = Memory(layout) if store is None else Store(Path(store), layout, cells.config(), attributes)
 
-    def run(cell: tuple[int, int]) -> tuple[Ensemble, float]:
-        start = time.perf_counter()
-        depth, width = cell
-        cell_key = jax.random.fold_in(jax.random.fold_in(key, depth), width)
-        members = ensemble(
-            problem, unit, scaling, depth=depth, width=width, seeds=seeds, steps=steps, dtype=dtype, hidden_steps=recorded,
-            memory=memory / workers, key=cell_key,
-        )  # fmt: skip
-        return members, time.perf_counter() - start
+    def runs() -> xr.Dataset:
+        return sink.runs.assign_attrs(attributes) if isinstance(sink, Memory) else open_sweep(sink.path)
 
-    dtype = check_dtype(dtype)
-    group_size(problem, unit, max(depths), max(widths), dtype.itemsize, memory / workers)  # refuse before anything is computed
-    runs = _empty(problem, depths, widths, seeds, steps, recorded, dtype)
-    runs.attrs = _attributes(problem, unit, scaling, steps, recorded, dtype, key)
-    # Largest first, so that the last cells to finish are short.
-    cells = sorted(((d, w) for d in depths for w in widths), key=lambda c: -c[0] * c[1])
-    with tqdm(total=len(cells), desc="networks", unit="cell", disable=not progress, leave=False) as bar:
-
-        def store(cell: tuple[int, int], result: tuple[Ensemble, float]) -> None:
-            _store(runs, cell, *result)
-            bar.update()
-
-        try:
-            each(run, cells, store, workers=workers)
-        except KeyboardInterrupt:
-            runs.attrs["interrupted"] = 1
-            raise Interrupted(runs) from None
-    return runs
+    try:
+        run_grid(layout, compute, sink, execute, cost=cells.flops, progress=progress)
+    except KeyboardInterrupt:
+        raise Interrupted(runs().assign_attrs(interrupted=1)) from None
+    finally:
+        if isinstance(sink, Store):
+            sink.close()
+    return runs()
 
 
-def _empty(problem: Problem, depths, widths, seeds: int, steps: int, recorded, dtype) -> xr.Dataset:
-    batch, out = problem.targets.shape
-    cell = (len(depths), len(widths))
-
-    def blank(*shape, fill: Any = np.nan, kind: Any = dtype):
-        return np.full((*cell, *shape), fill, kind)
-
-    return xr.Dataset(
-        {
-            "hidden": (("depth", "width", "seed", "recorded", "batch", "dim"), blank(seeds, len(recorded), batch, int(problem.space().start.shape[1]))),
-            "output": (("depth", "width", "seed", "step", "batch", "out"), blank(seeds, steps + 1, batch, out)),
-            "loss": (("depth", "width", "seed", "step"), blank(seeds, steps + 1)),
-            "diverged_at": (("depth", "width", "seed"), blank(seeds, fill=-1, kind=np.int32)),
-            "done": (("depth", "width"), blank(fill=False, kind=bool)),
-            "wall_s": (("depth", "width"), blank(kind=np.float64)),
-        },
-        coords={"depth": list(depths), "width": list(widths), "seed": np.arange(seeds), "step": np.arange(steps + 1), "recorded": list(recorded)},
-    )
-
-
-def _store(runs: xr.Dataset, cell: tuple[int, int], members: Ensemble, wall: float) -> None:
-    at = {"depth": cell[0], "width": cell[1]}
-    for name, value in (
-        ("hidden", members.hidden),
-        ("output", members.output),
-        ("loss", members.loss),
-        ("diverged_at", members.diverged_at),
-        ("done", True),
-        ("wall_s", wall),
-    ):
-        runs[name].loc[at] = value
-
-
-def _attributes(problem, unit, scaling, steps, recorded, dtype, key) -> dict[str, Any]:
-    return {
-        "problem": problem.name,
-        "problem_digest": problem.digest(),
-        "dim": int(problem.dim),
-        "unit": repr(unit),
-        "scaling": repr(scaling),
-        "steps": steps,
-        "dtype": str(dtype),
-        "key": json.dumps(np.asarray(jax.random.key_data(key)).tolist()),
-        **{name: value if isinstance(value, (str, int, float)) else json.dumps(value) for name, value in provenance().items()},
-    }
+def train_cell(cells: Cells, at: dict[str, Any]) -> dict[str, Any]:
+    """Train the ensemble of one cell, here or on a worker."""
+    start = time.perf_counter()
+    if (here := provenance()["versions"]["hiddenwidth"]) != cells.version:
+        raise ValueError(f"this worker has hiddenwidth {here}; expected {cells.version}, as in the process that asks. Install the same one everywhere.")
+    members = ensemble(
+        cells.problem_at(at), cells.unit, cells.scaling_at(at), depth=at["depth"], width=at["width"], seeds=cells.seeds, steps=cells.steps, dtype=cells.dtype,
+        hidden_steps=cells.recorded, memory=cells.memory / cells.at_once, key=cells.key_at(at),
+    )  # fmt: skip
+    seen = {"hidden": members.hidden, "output": members.output, "loss": members.loss, "diverged_at": members.diverged_at}
+    return seen | {"wall_s": time.perf_counter() - start}

@@ -7,7 +7,7 @@ from dataclasses import fields
 import jax
 import tyro
 
-from ._commands import dimension, horizon, lazy, phase, rates, shape
+from ._commands import dimension, horizon, lazy, phase, rates, shape, sweep
 from ._devices import use_all_cores
 
 COMMANDS = {
@@ -17,6 +17,7 @@ COMMANDS = {
     "dimension": (dimension.DimensionConfig, dimension.run),
     "shape": (shape.ShapeConfig, shape.run),
     "horizon": (horizon.HorizonConfig, horizon.run),
+    "sweep": (sweep.SweepConfig, sweep.run),
 }
 
 

@@ -26,6 +26,10 @@ def sine(**kwargs):
     return hw.problems.sine(4, dim=4, key=KEY, **kwargs)
 
 
+def grid(problem=None, scaling=None, **kwargs):
+    return hw.sweep(problem or sine(), hw.TwoLayer(), scaling or hw.mlu(), **({"depths": [2], "widths": [1], "seeds": 2, "steps": 1, "key": KEY} | kwargs))
+
+
 CASES = [
     (lambda: hw.TwoLayer("tan"), "activation='tan' is unknown; expected one of 'tanh', .* Did you mean 'tanh'"),
     (lambda: hw.TwoLayer("tanh", law="cauchy"), "law='cauchy' is unknown; expected one of 'gaussian', 'skewed'"),
@@ -65,6 +69,19 @@ CASES = [
     (lambda: hw.ensemble(sine(), hw.TwoLayer(), hw.mlu(), depth=2, width=2, seeds=0, steps=1, key=KEY), "seeds=0 is not possible"),
     (lambda: hw.sweep(sine(), hw.TwoLayer(), hw.mlu(), depths=[], widths=[1], seeds=2, steps=1, key=KEY), r"depths=\[\] and widths=\[1\]: expected at least one"),
     (lambda: hw.sweep(sine(), hw.TwoLayer(), hw.mlu(), depths=[-4], widths=[1], seeds=2, steps=1, key=KEY), "depths=-4 is not possible"),
+    (lambda: grid(dims=[]), r"dims=\[\] is empty; expected at least one, or dims=None"),
+    (lambda: grid(dims=[4, 0]), "dims=0 is not possible; expected a whole number of at least 1"),
+    (lambda: grid(alphas=[]), r"alphas=\[\] is empty; expected at least one, or alphas=None"),
+    (lambda: grid(alphas=[1.0, -2.0]), "alphas=-2.0 is not possible; expected a finite number above 0"),
+    (lambda: grid(scaling=hw.lazy(2.0), alphas=[1.0]), r"alphas=\[1.0\] replaces the alpha of .*; expected alpha=1 and critical weights. Use mlu"),
+    (lambda: grid(scaling=hw.fan_in(), alphas=[1.0]), r"alphas=\[1.0\] replaces the alpha of .*; expected alpha=1 and critical weights. Use mlu"),
+    (lambda: grid(problem=hw.problems.sine(4, dim=math.inf)), "dim=inf has no ambient state space"),
+    (lambda: grid(dims=[4], embedding="sparse"), "embedding='sparse' is unknown; expected one of 'gaussian', 'orthogonal'"),
+    (lambda: grid(problem=hw.problems.gaussian(key=KEY), dims=[3, 16]), "dim=3 is too small for these data; expected at least 5"),
+    (lambda: grid(dims=[4, 4096], memory=1e5), "one network with depth=2 width=1 dim=4096 needs .* GB and memory="),
+    (lambda: grid(workers=2, client=object()), "workers=2 and client= were both given; expected one. The workers of a cluster are those of its client"),
+    (lambda: grid(workers=0), "workers=0 is not possible"),
+    (lambda: hw.open_sweep("/nowhere"), "path='/nowhere' holds no sweep that can be read; expected the folder that was given as store="),
     (lambda: hw.train(hw.ResNet.init(hw.TwoLayer(), hw.mlu(), depth=2, width=2, dim=5, key=KEY), sine(), steps=1), "network and problem do not fit: the problem has dim=4"),
     (lambda: hw.train(hw.ResNet.init(hw.TwoLayer(), hw.mlu(), depth=2, width=2, dim=4, key=KEY), sine(), steps=2, hidden_steps=(3,)), r"hidden_steps=\(3,\) is not possible; expected whole numbers between 0 and steps=2"),
     (lambda: hw.mean_ode(sine(), hw.TwoLayer(), hw.mlu(), steps=0), "steps=0 is not possible"),
