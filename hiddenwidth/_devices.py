@@ -42,14 +42,14 @@ def use_all_cores(devices: int | None = None) -> None:
         ) from error
 
 
-def seed_devices(seeds: int) -> tuple[jax.Device, ...]:
+def seed_devices(seeds: int) -> tuple[Any, ...]:
     """The devices that `seeds` members are spread over: all of them, or the one that the user chose by `jax.default_device`."""
-    chosen = jax.config.jax_default_device
+    chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
     devices = jax.devices(chosen) if chosen is None or isinstance(chosen, str) else [chosen]
     return tuple(devices[: max(1, seeds)])
 
 
-def over_seeds(function: Callable[..., Any], devices: tuple[jax.Device, ...]) -> Callable[..., Any]:
+def over_seeds(function: Callable[..., Any], devices: tuple[Any, ...]) -> Callable[..., Any]:
     """function(keys, *shared) with the leading axis of keys and results spread over `devices`, no communication between them."""
     if len(devices) == 1:
         return function

@@ -16,10 +16,13 @@ from jaxtyping import Array, Bool, Float, Key
 from ._choices import positive_int
 from ._devices import over_seeds, seed_devices, to_host
 from ._problem import Problem, StateSpace
-from ._resnet import ResNet
+from ._resnet import WIDE, ResNet
 from ._scaling import Scaling
 from ._train import check_hidden_steps, descend
 from ._unit import AbstractUnit
+
+#: Peak memory over weights and saved states; a test holds it.
+PEAK = 1.2
 
 #: A member has diverged when its loss is not finite or exceeds this many times its loss at initialisation.
 DIVERGENCE = 1e4
@@ -96,7 +99,7 @@ def ensemble(
         group = min(share, group_size(problem, unit, depth, width, dtype.itemsize, memory, len(devices)))
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(share * len(devices)))  # as many for every device; what is too much is cut off
         seen = to_host(_members(unit, scaling.traced(dtype), space, keys, depth, width, steps, recorded, group, dtype, devices))
-        return Ensemble(*(x[:seeds] for x in (seen.output, seen.loss, seen.hidden)), recorded)
+        return Ensemble(seen.output[:seeds], seen.loss[:seeds], seen.hidden[:seeds], recorded)
 
 
 def check_dtype(dtype: Any) -> Any:
@@ -121,14 +124,15 @@ def _members(unit, scaling, space: StateSpace, keys, depth: int, width: int, ste
 
 
 def group_size(problem: Problem, unit: AbstractUnit, depth: int, width: int, itemsize: int, memory: float, devices: int = 1) -> int:
-    """How many members fit on each of the `devices` in `memory` bytes for all: weights, updated in place, and the states and activations saved for the
-    backward sweep; or, at the start, weights and the random bits they are made of.
+    """How many members fit on each of the `devices` in `memory` bytes for all: weights, updated in place, and what is saved for the backward sweep.
 
     **Raises:** `ValueError` when not even one fits.
     """
     batch, dim = len(problem.inputs), int(problem.dim)
-    weights = depth * width * sum(count for _, count in unit.laws(dim))
-    one = devices * itemsize * max(2 * weights, weights + depth * batch * (dim + width) * 1.1)
+    scalars = [width * count for _, count in unit.laws(dim)]
+    weights, states = depth * sum(scalars), depth * batch * (dim + width)
+    drawn_at_once = 2 * depth * sum(x for x in scalars if x < WIDE)  # narrow layers are drawn together, which takes random bits for all of them
+    one = devices * itemsize * max(PEAK * (weights + states), drawn_at_once)
     if one > memory:
         raise ValueError(
             f"one network with depth={depth} width={width} dim={dim} needs {one / 1e9:.3g} GB and memory={memory / 1e9:.3g} GB; "

@@ -1,5 +1,6 @@
 r"""The finite residual network: L blocks of M units, all parameters stacked along depth, evaluated by a scan."""
 
+import math
 from typing import Any
 
 import equinox as eqx
@@ -9,9 +10,13 @@ from jax import lax
 from jaxtyping import Array, Float, Key, PyTree
 
 from ._choices import positive_int
+from ._law import AbstractLaw
 from ._problem import StateSpace
 from ._scaling import Scaling
 from ._unit import AbstractUnit
+
+#: Scalars of one kind in a layer from which on layers are drawn one at a time.
+WIDE = 64
 
 
 class ResNet(eqx.Module):
@@ -51,7 +56,7 @@ class ResNet(eqx.Module):
             positive_int(what, value)
         laws = unit.laws(dim)
         keys = jax.random.split(key, len(laws))
-        parts = [law.sample((depth, width, count), dtype=dtype, key=k) for (law, count), k in zip(laws, keys, strict=True)]
+        parts = [_draw(law, (depth, width, count), dtype=dtype, key=k) for (law, count), k in zip(laws, keys, strict=True)]
         return cls(unit, scaling, unit.params(parts, scaling.init_std(width, dim)))
 
     @property
@@ -78,6 +83,18 @@ class ResNet(eqx.Module):
 
         _, after = lax.scan(block, h, self.params)
         return jnp.concatenate([h[None], after])
+
+
+def _draw(law: AbstractLaw, shape: tuple[int, int, int], *, dtype: Any, key: Key[Array, ""]) -> Float[Array, "depth width scalars"]:
+    """Every layer from a key of its own. Wide layers one after the other, into their places: the random bits of a whole stack would take as much again."""
+    depth, *layer = shape
+
+    def draw(i):
+        return law.sample(tuple(layer), dtype=dtype, key=jax.random.fold_in(key, i))
+
+    if math.prod(layer) < WIDE:
+        return jax.vmap(draw)(jnp.arange(depth))
+    return lax.fori_loop(0, depth, lambda i, stack: lax.dynamic_update_index_in_dim(stack, draw(i), i, 0), jnp.zeros(shape, dtype))
 
 
 def loss(net: ResNet, space: StateSpace) -> Float[Array, ""]:

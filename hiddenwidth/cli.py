@@ -1,5 +1,6 @@
 """The command line: one command a capability."""
 
+import contextlib
 import re
 import sys
 from dataclasses import fields
@@ -27,8 +28,9 @@ def main(arguments: list[str] | None = None) -> None:
         {name: kind for name, (kind, _) in COMMANDS.items()}, prog="hiddenwidth", description=sys.modules["hiddenwidth"].__doc__, args=arguments
     )
     name, command = next((name, run) for name, (kind, run) in COMMANDS.items() if isinstance(config, kind))
-    try:
+    with contextlib.suppress(RuntimeError):  # called from a program in which JAX computes already: its devices are what they are
         use_all_cores()
+    try:
         outcome = command(config)
     except ValueError as error:
         print(f"hiddenwidth {name}: {in_options(str(error), config)}", file=sys.stderr)

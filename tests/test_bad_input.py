@@ -113,7 +113,7 @@ COMMANDS = [
     (["--learning-rate-v", "nan"], "rates: --learning-rate-v nan is not possible"),
     (["--seed", "-1"], "--seed -1 is not possible; expected a whole number from 0 to"),
     (["--seed", "99999999999999999999"], "--seed 99999999999999999999 is not possible"),
-    (["--widths", "100000000000"], "needs 3.69e+06 GB and --memory"),
+    (["--widths", "100000000000"], "needs 2.46e+06 GB and --memory"),
     (["--problem", "digits", "--classes", "1", "2", "3", "--loss", "logistic"], "tells two classes apart"),
     (["--problem", "digits", "--dim", "3"], "--dim 3 is too small for these data; expected at least 4"),
     (["--loss", "softmax"], "--loss 'softmax' needs class labels"),

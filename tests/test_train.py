@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import hiddenwidth as hw
+from hiddenwidth import _ensemble
 from hiddenwidth._resnet import loss
 from hiddenwidth._train import descend
 
@@ -174,3 +175,18 @@ def test_skewed_law_draws_the_law_it_integrates(key):
     assert np.max(np.abs(np.interp(draws, law.quantile(uniform), uniform) - uniform)) < 1.63 / np.sqrt(20000)
     z = law.quantile((np.arange(10**6) + 0.5) / 10**6)
     np.testing.assert_allclose([z.mean(), (z**2).mean(), (z**3).mean()], [0, 1, 2], atol=2e-3)
+
+
+@pytest.mark.parametrize(("dim", "width", "depth", "batch", "seeds"), [(64, 128, 16, 32, 2), (10, 50, 100, 10, 4), (32, 8, 64, 8, 8), (5, 1, 200, 10, 16)])
+def test_training_takes_no_second_stack_of_weights(dim, width, depth, batch, seeds):
+    """Peak memory of a whole ensemble, drawing included, as XLA plans it: at most 1.25 times weights and saved states. The forecast covers it."""
+    problem, unit, dtype = hw.problems.gaussian(batch, dim=dim, key=jax.random.key(0)), hw.TwoLayer("tanh"), jnp.dtype("float32")
+    keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(1), i))(jnp.arange(seeds))
+    scaling, space = hw.mlu().traced(dtype), problem.space().astype(dtype)
+    compiled = _ensemble._members.lower(unit, scaling, space, keys, depth, width, 4, (4,), seeds, dtype, (jax.devices()[0],)).compile()
+    plan = compiled.compiled.memory_analysis()
+    peak = plan.temp_size_in_bytes + plan.argument_size_in_bytes + plan.output_size_in_bytes
+    kept = 4 * seeds * (2 * depth * width * dim + depth * batch * (dim + width))
+    assert 1.0 < peak / kept < 1.25
+    assert seeds <= _ensemble.group_size(problem, unit, depth, width, 4, memory=1.25 * peak)
+    assert _ensemble.group_size(problem, unit, depth, width, 4, memory=0.8 * peak) < seeds

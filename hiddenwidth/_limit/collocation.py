@@ -51,7 +51,7 @@ class Walk(NamedTuple):
     z: PyTree[Float[Array, "chunk node point ..."]]
     hidden: Float[Array, "history node batch dim"]  # newest first
     jacobian: Float[Array, "history node batch dim dim"] | None
-    count: Int[Array, ""]
+    taken: Int[Array, ""]  # gradient steps so far
 
 
 class Fixed(NamedTuple):
@@ -123,7 +123,7 @@ def advance(fixed: Fixed, walk: Walk, past: Past | None = None) -> tuple[Walk, F
 
         def chunk(total, x):
             z, w = x
-            return total + function(_present(fixed, z, past, walk.count), w), None
+            return total + function(_present(fixed, z, past, walk.taken), w), None
 
         return scaling.alpha * lax.scan(chunk, jnp.zeros(shape), (walk.z, weights))[0]
 
@@ -148,9 +148,9 @@ def advance(fixed: Fixed, walk: Walk, past: Past | None = None) -> tuple[Walk, F
 
         return over_particles(lambda z, w: jax.vmap(lambda h, z: node(h, z, w))(h, z), (*h.shape, h.shape[-1]))
 
-    guess = jnp.where(walk.count > 0, _extrapolate(walk.hidden, walk.count), start)
+    guess = jnp.where(walk.taken > 0, _extrapolate(walk.hidden, walk.taken), start)
     known = walk.jacobian
-    correct = (lambda residual: residual) if known is None else _linear_solver(up, _extrapolate(known, walk.count), tolerance)
+    correct = (lambda residual: residual) if known is None else _linear_solver(up, _extrapolate(known, walk.taken), tolerance)
     h, converged = _iterate(lambda h: correct(start + _integral(up, field(h)) - h), guess, tolerance)
     end = jnp.broadcast_to(space.adjoint(space.readout(h[-1])), h.shape)
     if known is None:
@@ -162,7 +162,7 @@ def advance(fixed: Fixed, walk: Walk, past: Past | None = None) -> tuple[Walk, F
         known = _push(known, slopes)
     h = jnp.where(converged, h, jnp.nan)
     z = walk.z if past is not None else lax.scan(lambda _, z: (None, _moved(unit, scaling, z, h, b)), None, walk.z)[1]
-    return Walk(z, _push(walk.hidden, h), known, walk.count + 1), h, b
+    return Walk(z, _push(walk.hidden, h), known, walk.taken + 1), h, b
 
 
 _advance = eqx.filter_jit(advance)
