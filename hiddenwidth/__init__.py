@@ -1,5 +1,6 @@
 """hiddenwidth: finite residual networks, their infinite limits, and the error laws between them."""
 
+from ._compile_cache import keep_compiled as keep_compiled
 from ._devices import use_all_cores as use_all_cores
 
 # In reading order: law, unit, scale, problem, network, training, limit, ensemble, rate, phase diagram, picture.

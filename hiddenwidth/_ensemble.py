@@ -15,10 +15,11 @@ from jaxtyping import Array, Bool, Float, Key
 
 from ._choices import positive_int
 from ._devices import over_seeds, seed_devices, to_host
+from ._lanes import in_lanes, suits
 from ._problem import Problem, StateSpace
 from ._resnet import WIDE, ResNet
 from ._scaling import Scaling
-from ._train import check_hidden_steps, descend
+from ._train import check_hidden_steps, walk
 from ._unit import AbstractUnit
 
 #: Peak memory over weights and saved states; a test holds it.
@@ -98,8 +99,8 @@ def ensemble(
         share = -(-seeds // len(devices))
         group = min(share, group_size(problem, unit, depth, width, dtype.itemsize, memory, len(devices)))
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(share * len(devices)))  # as many for every device; what is too much is cut off
-        seen = to_host(_members(unit, scaling.traced(dtype), space, keys, depth, width, steps, recorded, group, dtype, devices))
-        return Ensemble(seen.output[:seeds], seen.loss[:seeds], seen.hidden[:seeds], recorded)
+        output, loss, hidden = to_host(_members(unit, scaling.traced(dtype), space, keys, depth, width, steps, recorded, group, dtype, devices))
+        return Ensemble(output[:seeds], loss[:seeds], hidden[:seeds], recorded)
 
 
 def check_dtype(dtype: Any) -> Any:
@@ -113,11 +114,16 @@ def check_dtype(dtype: Any) -> Any:
 @eqx.filter_jit
 def _members(unit, scaling, space: StateSpace, keys, depth: int, width: int, steps: int, recorded, group: int, dtype, devices):
     def members(keys, scaling, space):
-        def member(key):
-            net = ResNet.init(unit, scaling, depth=depth, width=width, dim=space.start.shape[1], dtype=dtype, key=key)
-            return descend(unit, scaling, net.params, jnp.full((width,), 1.0 / width, dtype), space, steps, recorded)[1]
+        def init(key):
+            return ResNet.init(unit, scaling, depth=depth, width=width, dim=space.start.shape[1], dtype=dtype, key=key).params
 
-        return lax.map(member, keys, batch_size=group)
+        def train(unit, space, params):
+            return walk(unit, scaling, params, jnp.full((width,), 1.0 / width, dtype), space, steps, recorded)[1]
+
+        batch, dim = space.start.shape
+        if suits(unit, width, dim, batch, group):
+            return in_lanes(train, init, unit, space, keys)
+        return lax.map(lambda key: train(unit, space, init(key)), keys, batch_size=group)
 
     with jax.default_matmul_precision("highest"):
         return over_seeds(members, devices)(keys, scaling, space)

@@ -8,7 +8,7 @@ The gradient of the whole stack never exists, and neither does a second stack: l
 gradient descent on a network with the raw rate eta L M D / alpha^2; with quadrature weights it trains the infinitely wide network of the same depth.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -41,6 +41,45 @@ class Trajectory(eqx.Module):
         return jnp.isfinite(self.loss) & jnp.all(jnp.isfinite(self.output), axis=(-1, -2))
 
 
+@runtime_checkable
+class Blocks(Protocol):
+    """What training asks of a unit."""
+
+    def block(self, h: Any, z: Any, weights: Any) -> Any:
+        """The average over a block and what its adjoint wants to find again."""
+        ...
+
+    def block_vjp(self, h: Any, z: Any, weights: Any, cache: Any, b: Any) -> Any:
+        """The adjoint of a block and the gradient of its units."""
+        ...
+
+    def rates(self, scaling: Scaling) -> Any:
+        """Step sizes."""
+        ...
+
+
+@runtime_checkable
+class Space(Protocol):
+    """What training asks of a state space."""
+
+    @property
+    def start(self) -> Any:
+        """h_0."""
+        ...
+
+    def readout(self, h: Any) -> Any:
+        """Outputs of a last hidden state."""
+        ...
+
+    def loss(self, f: Any) -> Any:
+        """Loss of outputs."""
+        ...
+
+    def adjoint(self, f: Any) -> Any:
+        """b_L of outputs."""
+        ...
+
+
 class Seen(NamedTuple):
     """One forward pass: last hidden state, output, loss."""
 
@@ -49,7 +88,7 @@ class Seen(NamedTuple):
     loss: Float[Array, ""]
 
 
-def forward(unit: AbstractUnit, scaling: Scaling, params: PyTree, weights: Float[Array, " width"], space: StateSpace) -> tuple[Seen, PyTree]:
+def forward(unit: Blocks, scaling: Scaling, params: PyTree, weights: Float[Array, " width"], space: Space) -> tuple[Seen, PyTree]:
     """Forward pass with everything that the backward sweep needs: (seen, (states, caches)), stacked over depth."""
     depth = jax.tree.leaves(params)[0].shape[0]
     branch = scaling.branch(depth)
@@ -64,14 +103,8 @@ def forward(unit: AbstractUnit, scaling: Scaling, params: PyTree, weights: Float
 
 
 def backward(
-    unit: AbstractUnit,
-    scaling: Scaling,
-    params: PyTree,
-    weights: Float[Array, " width"],
-    space: StateSpace,
-    seen: Seen,
-    saved: PyTree,
-) -> tuple[PyTree, Float[Array, "batch dim"]]:
+    unit: Blocks, scaling: Scaling, params: PyTree, weights: Float[Array, " width"], space: Space, seen: Seen, saved: PyTree
+) -> tuple[PyTree, Float[Array, "batch dim *lane"]]:
     """Backward sweep with the update inside: (new parameters, b_0)."""
     depth = jax.tree.leaves(params)[0].shape[0]
     branch, rates = scaling.branch(depth), unit.rates(scaling)
@@ -92,14 +125,14 @@ def _layer(params: PyTree, layer: Int[Array, ""]) -> PyTree:
     return jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, layer, keepdims=False), params)
 
 
-def _write(params: PyTree, layer: Int[Array, ""], z: PyTree, *, after: Float[Array, "batch dim"]) -> PyTree:
+def _write(params: PyTree, layer: Int[Array, ""], z: PyTree, *, after: Float[Array, "batch dim *lane"]) -> PyTree:
     """Replace one layer, in place.
 
     XLA writes in place only where every read of the stack is known to come before: `after` is the one result of reading this layer that the new weights do not
     depend on, so they are made to, by adding nothing. Otherwise it copies the whole stack at every layer.
     """
     nothing = 0.0 * after[0, 0]
-    return jax.tree.map(lambda x, new: lax.dynamic_update_index_in_dim(x, new + nothing, layer, 0), params, z)
+    return jax.tree.map(lambda x, new: lax.dynamic_update_index_in_dim(x, new + jnp.broadcast_to(nothing, new.shape), layer, 0), params, z)
 
 
 def update(z: PyTree, dz: PyTree, rates: PyTree) -> PyTree:
@@ -117,6 +150,12 @@ def descend(
     hidden_steps: tuple[int, ...],
 ) -> tuple[PyTree, Trajectory]:
     """`steps` steps of gradient descent and the trajectory, the final state included (pure, to be jitted or vmapped by the caller)."""
+    params, seen = walk(unit, scaling, params, weights, space, steps, hidden_steps)
+    return params, Trajectory(*seen, hidden_steps)
+
+
+def walk(unit: Blocks, scaling: Scaling, params: PyTree, weights: Float[Array, " width"], space: Space, steps: int, hidden_steps: tuple[int, ...]):
+    """`descend` for anything that acts like a unit and a state space: (parameters, (output and loss of every step, hidden states of the recorded ones))."""
 
     def step(carry, k):
         params, hidden = carry
@@ -128,13 +167,13 @@ def descend(
     (params, hidden), (output, loss) = lax.scan(step, (params, hidden), jnp.arange(steps))
     last, _ = forward(unit, scaling, params, weights, space)
     hidden = _record(hidden, hidden_steps, steps, last.hidden)
-    return params, Trajectory(jnp.concatenate([output, last.output[None]]), jnp.append(loss, last.loss), hidden, hidden_steps)
+    return params, (jnp.concatenate([output, last.output[None]]), jnp.concatenate([loss, last.loss[None]]), hidden)
 
 
 def _record(hidden, hidden_steps: tuple[int, ...], k, h):
     """Keep h if step k is a recorded one; memory grows with the recorded steps, not with all steps."""
     due = jnp.asarray(hidden_steps) == k
-    return jnp.where(due[:, None, None], h[None], hidden)
+    return jnp.where(due.reshape(-1, *(1,) * h.ndim), h[None], hidden)
 
 
 def check_hidden_steps(hidden_steps: tuple[int, ...] | None, steps: int) -> tuple[int, ...]:

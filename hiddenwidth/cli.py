@@ -9,6 +9,7 @@ import jax
 import tyro
 
 from ._commands import dimension, horizon, lazy, phase, rates, shape, sweep
+from ._compile_cache import keep_compiled
 from ._devices import use_all_cores
 
 COMMANDS = {
@@ -30,6 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
     name, command = next((name, run) for name, (kind, run) in COMMANDS.items() if isinstance(config, kind))
     with contextlib.suppress(RuntimeError):  # called from a program in which JAX computes already: its devices are what they are
         use_all_cores()
+    keep_compiled()
     try:
         outcome = command(config)
     except ValueError as error:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import hiddenwidth as hw
-from hiddenwidth import _ensemble
+from hiddenwidth import _ensemble, _lanes
 from hiddenwidth._resnet import loss
 from hiddenwidth._train import descend
 
@@ -190,3 +190,19 @@ def test_training_takes_no_second_stack_of_weights(dim, width, depth, batch, see
     assert 1.0 < peak / kept < 1.25
     assert seeds <= _ensemble.group_size(problem, unit, depth, width, 4, memory=1.25 * peak)
     assert _ensemble.group_size(problem, unit, depth, width, 4, memory=0.8 * peak) < seeds
+
+
+@pytest.mark.parametrize("activation", ["tanh", "gelu"])
+def test_seeds_as_lanes_are_the_same_networks(activation):
+    """One unit a layer and many seeds: another layout, the same numbers as every network alone; a number of seeds that fills no block."""
+    problem, unit, key = hw.problems.gaussian(5, d_in=2, d_out=2, dim=6, key=jax.random.key(0)), hw.TwoLayer(activation), jax.random.key(1)
+    sizes, seeds = {"depth": 7, "width": 1}, _lanes.LANES + 3
+    assert _lanes.suits(unit, 1, 6, 5, seeds)
+    assert not _lanes.suits(unit, 2, 6, 5, seeds)
+    runs = hw.ensemble(problem, unit, hw.mlu(0.7, learning_rate_u=0.4), **sizes, seeds=seeds, steps=4, hidden_steps=(0, 4), dtype=jnp.float64, key=key)
+    for i in (0, 5, seeds - 1):
+        with jax.enable_x64(True):
+            net = hw.ResNet.init(unit, hw.mlu(0.7, learning_rate_u=0.4), **sizes, dim=6, dtype=jnp.float64, key=jax.random.fold_in(key, i))
+            _, seen = hw.train(net, problem, steps=4, hidden_steps=(0, 4))
+        for name in ("output", "loss", "hidden"):
+            np.testing.assert_allclose(getattr(runs, name)[i], getattr(seen, name), rtol=1e-12, atol=1e-14, err_msg=name)

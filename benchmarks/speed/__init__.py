@@ -1,0 +1,1 @@
+"""How fast: networks, limits, compilation, against plain loops and against what the machine can do."""
