@@ -32,6 +32,13 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 
 
+#: Activations whose slope follows from their value, which then is all that has to be kept for the backward sweep.
+SLOPE_FROM_VALUE: dict[str, Activation] = {
+    "tanh": lambda value: 1 - value * value,
+    "linear": jnp.ones_like,
+    "relu": lambda value: (value > 0).astype(value.dtype),
+}
+
 #: Activations with a kink, at which an ODE solver of high order loses its order.
 KINKED = ("relu",)
 

@@ -4,8 +4,9 @@ Seeds need nothing from each other, so every device trains its share and none wa
 GPUs or a slice of a TPU, on one host or many.
 """
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -40,6 +41,14 @@ def use_all_cores(devices: int | None = None) -> None:
             f"use_all_cores() came too late: JAX has begun to compute with {jax.local_device_count()} device(s), expected none yet. "
             "Call it directly after the imports."
         ) from error
+
+
+@contextlib.contextmanager
+def reference_precision() -> Iterator[None]:
+    """float64 and full matrix products whatever the user's switches say; on the host where the accelerator has no float64 of its own."""
+    on_host = jax.default_device(jax.devices("cpu")[0]) if jax.default_backend() == "tpu" else contextlib.nullcontext()
+    with jax.enable_x64(True), jax.default_matmul_precision("highest"), on_host:
+        yield
 
 
 def seed_devices(seeds: int) -> tuple[Any, ...]:

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
-from ._activation import value_and_slope
 from ._problem import StateSpace
 from ._scaling import Scaling
 from ._two_layer import TwoLayer, TwoLayerParams
@@ -39,13 +38,12 @@ class LaneUnit(eqx.Module):
 
     def block(self, h: Float[Array, "batch dim lane"], z: TwoLayerParams, weights: Float[Array, " width"]):
         """sum_j w_j phi(h_x, z_j) in every lane."""
-        pre = _across(h, z.u) / h.shape[1]
-        act = self.unit.sigma(pre) * weights[None, :, None]
-        return jnp.sum(act[:, :, None] * z.v[None], axis=1), pre
+        act, kept = self.unit.activate(_across(h, z.u) / h.shape[1])
+        return jnp.sum((act * weights[None, :, None])[:, :, None] * z.v[None], axis=1), kept
 
     def block_vjp(self, h: Float[Array, "batch dim lane"], z: TwoLayerParams, weights: Float[Array, " width"], cache, b: Float[Array, "batch dim lane"]):
         """As `TwoLayer.block_vjp` in every lane."""
-        act, slope = value_and_slope(self.unit.sigma, cache)
+        act, slope = self.unit.recall(cache)
         back = slope * _across(b, z.v) / h.shape[1]
         dh = jnp.sum((back * weights[None, :, None])[:, :, None] * z.u[None], axis=1)
         return dh, TwoLayerParams(u=jnp.sum(back[:, :, None] * h[:, None], axis=0), v=jnp.sum(act[:, :, None] * b[:, None], axis=0))

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from ._activation import ACTIVATIONS, KINKED, value_and_slope
+from ._activation import ACTIVATIONS, KINKED, SLOPE_FROM_VALUE, value_and_slope
 from ._choices import choose
 from ._law import LAWS, AbstractLaw, Gaussian
 from ._scaling import Scaling
@@ -83,15 +83,26 @@ class TwoLayer(AbstractUnit):
         step = scaling.step()
         return TwoLayerParams(u=step.u, v=step.v)
 
+    def activate(self, pre: Float[AnyArray, "*axes"]) -> tuple[Float[AnyArray, "*axes"], Float[AnyArray, "*axes"]]:
+        """sigma(pre), and what `recall` wants to find again."""
+        act = self.sigma(pre)
+        return act, act if self.activation in SLOPE_FROM_VALUE else pre
+
+    def recall(self, kept: Float[AnyArray, "*axes"]) -> tuple[Float[AnyArray, "*axes"], Float[AnyArray, "*axes"]]:
+        """sigma(pre) and sigma'(pre) from what `activate` kept."""
+        if self.activation in SLOPE_FROM_VALUE:
+            return kept, SLOPE_FROM_VALUE[str(self.activation)](kept)
+        return value_and_slope(self.sigma, kept)
+
     # The block and its adjoint as matrix products: nothing of size batch x width x dim is ever formed.
 
     def block(self, h, z, weights):
-        pre = h @ z.u.T * self._inner(h.shape[-1])
-        return (self.sigma(pre) * weights[None, :]) @ z.v, pre
+        act, kept = self.activate(h @ z.u.T * self._inner(h.shape[-1]))
+        return (act * weights[None, :]) @ z.v, kept
 
     def block_vjp(self, h, z, weights, cache, b):
         inner = self._inner(h.shape[-1])
-        act, slope = value_and_slope(self.sigma, cache)
+        act, slope = self.recall(cache)
         back = slope * (b @ z.v.T) * inner  # sigma'(u.h/D) (v.b)/D
         return (back * weights[None, :]) @ z.u, TwoLayerParams(u=back.T @ h, v=act.T @ b)
 

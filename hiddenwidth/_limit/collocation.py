@@ -25,6 +25,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int, PyTree
 from scipy import special
 
+from .._devices import reference_precision
 from .._problem import StateSpace
 from .._quadrature import AbstractQuadrature
 from .._scaling import Scaling
@@ -80,7 +81,7 @@ def collocate(
     Particles at all nodes are kept when they fit in `memory` bytes; otherwise their flow is computed anew from the states in every evaluation. Where the
     iteration does not converge (training about to blow up), diffrax takes over from the start. `first_step` is `integrate`'s and means nothing here.
     """
-    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+    with reference_precision():
         z0, weights = standard_points(where, quadrature, replicate)
         fixed = Fixed(where.unit, scaling.traced(jnp.float64), jnp.asarray(weights), where.space.astype(jnp.float64), jnp.asarray(tolerance))
         keep = particle_bytes(z0, nodes) <= memory

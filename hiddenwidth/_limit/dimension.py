@@ -27,6 +27,7 @@ from scipy.stats import qmc
 from tqdm.auto import tqdm
 
 from .._choices import positive_float, positive_int
+from .._devices import reference_precision
 from .._parallel import each
 from .._problem import Problem
 from .._quadrature import AbstractQuadrature, Sobol
@@ -142,7 +143,7 @@ def gram_roots(rank: int, dims: tuple[int, ...], draws: int, seed: int | Sequenc
 
 def _trajectory(where: Coordinates, scaling: Scaling, points, root: Float[np.ndarray, "reduced reduced"], steps: int, nodes: int, tolerance: float):
     """h(1) at all steps in the coordinates of one draw."""
-    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+    with reference_precision():
         z, weights = points
         space = where.space.astype(jnp.float64)
         turned = eqx.tree_at(lambda s: (s.start, s.unembedding), space, (space.start @ root.T, root @ space.unembedding))

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from tqdm.auto import tqdm
 
 from .._choices import positive_int
+from .._devices import reference_precision
 from .._parallel import collect
 from .._problem import Problem
 from .._quadrature import AbstractQuadrature, Sobol
@@ -106,7 +107,7 @@ def infinite_width(
 
 
 def _run(where: Coordinates, scaling: Scaling, depth: int, steps: int, recorded: tuple[int, ...], quadrature: AbstractQuadrature, replicate: int):
-    with jax.enable_x64(True):
+    with reference_precision():
         z, weights = jax.tree.map(jnp.asarray, standard_points(where, quadrature, replicate))
         seen = _descend(where.unit, scaling.traced(jnp.float64), z, weights, where.space.astype(jnp.float64), depth, steps, recorded)
         return np.asarray(seen.hidden), np.asarray(seen.output)
@@ -114,9 +115,8 @@ def _run(where: Coordinates, scaling: Scaling, depth: int, steps: int, recorded:
 
 @eqx.filter_jit
 def _descend(unit, scaling, z, weights, space, depth: int, steps: int, recorded: tuple[int, ...]):
-    with jax.default_matmul_precision("highest"):
-        stack = jax.tree.map(lambda x: jnp.broadcast_to(x, (depth, *x.shape)), z)
-        return descend(unit, scaling, stack, weights, space, steps, recorded)[1]
+    stack = jax.tree.map(lambda x: jnp.broadcast_to(x, (depth, *x.shape)), z)
+    return descend(unit, scaling, stack, weights, space, steps, recorded)[1]
 
 
 class DepthError(eqx.Module):

@@ -15,6 +15,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, PyTree
 
+from .._devices import reference_precision
 from .._problem import StateSpace
 from .._quadrature import AbstractQuadrature
 from .._scaling import Scaling
@@ -60,7 +61,7 @@ def integrate(
             f"the particles of one replicate at {nodes} nodes need {needed / 1e9:.2g} GB and memory= leaves {memory / 1e9:.2g} GB to each that runs at once; "
             "expected them to fit. Raise memory, take fewer points or nodes, or integrator='collocation', which can do without keeping them."
         )
-    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+    with reference_precision():
         return _integrate_64(where, scaling, z0, weights, steps, nodes, tolerance, tick, first_step)
 
 

@@ -9,11 +9,11 @@ It does not depend on alpha, and it is not the limit of training as alpha -> inf
 linearisation in function space (a neural tangent kernel) gives.
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .._choices import positive_int
+from .._devices import reference_precision
 from .._problem import Problem
 from .._scaling import Scaling
 from .._two_layer import TwoLayer
@@ -49,7 +49,7 @@ def linearised_ode(problem: Problem, unit: AbstractUnit, scaling: Scaling, *, st
     where = span(problem, unit, scaling)
     tangent = Scaling(1.0, scaling.learning_rate_u, scaling.learning_rate_v, name="tangent")
     at = chebyshev.nodes(nodes)
-    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+    with reference_precision():
         space = where.space.astype(jnp.float64)
         start, std = np.asarray(where.space.start), where.std
         square, dot = np.sum(start**2, axis=1) * std.u**2, start @ start.T

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, PyTree
 
+from .._devices import reference_precision
 from .._problem import Problem
 from .._quadrature import AbstractQuadrature
 from .._scaling import Scaling
@@ -141,7 +142,7 @@ class Limit(eqx.Module):
         rows = chebyshev.matrix(np.asarray(s), len(self.nodes))
         tangent = self.kind != "mean_ode"
         unit = Linearised(self.unit) if tangent else self.unit
-        with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+        with reference_precision():
             z = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), z)
             z = Pair(z, jax.tree.map(jnp.zeros_like, z)) if tangent else z
             for k in range(self._step(step)):

@@ -28,6 +28,7 @@ import xarray as xr
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from .._choices import positive_int
+from .._devices import reference_precision
 from .._problem import Problem, StateSpace
 from .._quadrature import AbstractQuadrature, Sobol
 from .._scaling import Scaling
@@ -134,7 +135,7 @@ def stability(
 
 
 def _measure(where: Coordinates, scaling: Scaling, steps: int, depth: int, quadrature: AbstractQuadrature, directions: int, key: Key[Array, ""]) -> xr.Dataset:
-    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+    with reference_precision():
         z, weights = jax.tree.map(jnp.asarray, standard_points(where, quadrature, 0))
         z = jax.tree.map(lambda x: jnp.broadcast_to(x, (depth, *x.shape)), z)
         key_power, key_directions = jax.random.split(key)

@@ -24,6 +24,7 @@ from jaxtyping import Array, Float
 from tqdm.auto import tqdm
 
 from .._choices import choose, positive_float, positive_int
+from .._devices import reference_precision
 from .._parallel import collect
 from .._problem import Problem, StateSpace
 from .._quadrature import AbstractQuadrature, Sobol
@@ -175,7 +176,7 @@ def _integrate(
 ):  # fmt: skip
     """(h, b) at all steps and nodes by the kernels."""
     assert isinstance(where.unit, TwoLayer)
-    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+    with reference_precision():
         space, traced = where.space.astype(jnp.float64), scaling.traced(jnp.float64)
         rho_u, rho_v, tol, first = (jnp.asarray(x, jnp.float64) for x in (*where.std, tolerance, first_step))
         shape = (nodes, *where.space.start.shape)
