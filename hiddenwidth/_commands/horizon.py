@@ -108,7 +108,7 @@ def _measure(config: HorizonConfig, sizes: Sizes, problem: Problem, unit: TwoLay
         scaling,
         depths=(*sizes.depths, *sizes.reference_depths),
         at=at,
-        quadrature=Sobol(7, 4, symmetric=True),
+        quadrature=Sobol(sizes.depth_log2_points, 4, symmetric=True),
         tolerance=1e-9 if unit.smooth else None,
         integrator="collocation",
         progress=progress,

@@ -26,7 +26,7 @@ from .relative import Centred
 from .solution import standard_error
 
 #: After many steps the depth error is measured with this many times the usual nodes. The particles are few, so it costs little.
-NODE_FACTOR = 3
+NODE_FACTOR = 5
 
 
 class InfiniteWidth(eqx.Module):
