@@ -14,10 +14,12 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Key
 
 from ._choices import positive_int
+from ._columns import ColumnUnit
 from ._devices import over_seeds, seed_devices, to_host
-from ._lanes import in_lanes, suits
+from ._lanes import in_lanes
+from ._layout import choose_layout
 from ._problem import Problem, StateSpace
-from ._resnet import WIDE, ResNet
+from ._resnet import WIDE, draw_params
 from ._scaling import Scaling
 from ._train import check_hidden_steps, walk
 from ._unit import AbstractUnit
@@ -114,16 +116,20 @@ def check_dtype(dtype: Any) -> Any:
 @eqx.filter_jit
 def _members(unit, scaling, space: StateSpace, keys, depth: int, width: int, steps: int, recorded, group: int, dtype, devices):
     def members(keys, scaling, space):
+        batch, dim = space.start.shape
+        layout = choose_layout(unit, width, dim, batch, group)
+
         def init(key):
-            return ResNet.init(unit, scaling, depth=depth, width=width, dim=space.start.shape[1], dtype=dtype, key=key).params
+            return draw_params(unit, scaling, depth=depth, width=width, dim=dim, dtype=dtype, columns=layout == "columns", key=key)
 
         def train(unit, space, params):
             return walk(unit, scaling, params, jnp.full((width,), 1.0 / width, dtype), space, steps, recorded)[1]
 
-        batch, dim = space.start.shape
-        if suits(unit, width, dim, batch, group):
+        if layout == "lanes":
             return in_lanes(train, init, unit, space, keys)
-        return lax.map(lambda key: train(unit, space, init(key)), keys, batch_size=group)
+        one = ColumnUnit(unit) if layout == "columns" else unit
+        # One seed at a time is not batched at all: matrix libraries do not know products in batches of one.
+        return lax.map(lambda key: train(one, space, init(key)), keys, batch_size=group if group > 1 else None)
 
     with jax.default_matmul_precision("highest"):
         return over_seeds(members, devices)(keys, scaling, space)

@@ -9,7 +9,6 @@ lanes as one axis more.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -23,8 +22,8 @@ from ._two_layer import TwoLayer, TwoLayerParams
 
 #: Seeds abreast.
 LANES = 32
-#: Numbers in a hidden state, and data points, up to which a network is tiny.
-FEW = 32
+#: Numbers in a hidden state, and data points, up to which XLA makes vector instructions of the sums below; beyond, loops, twenty times slower.
+FEW_DIM, FEW_BATCH = 12, 20
 
 
 class LaneUnit(eqx.Module):
@@ -89,8 +88,3 @@ def in_lanes(train: Callable[[LaneUnit, LaneSpace, TwoLayerParams], PyTree], ini
 
     seen = lax.map(block, padded.reshape(blocks, LANES))
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:number], seen)
-
-
-def suits(unit: Any, width: int, dim: int, batch: int, seeds: int) -> bool:
-    """Is this the fastest layout? Two-layer units, one of them a layer, few numbers, at least `LANES` seeds on a CPU."""
-    return isinstance(unit, TwoLayer) and width == 1 and max(dim, batch) <= FEW and seeds >= LANES and jax.default_backend() == "cpu"

@@ -54,10 +54,7 @@ class ResNet(eqx.Module):
         """
         for what, value in (("depth", depth), ("width", width), ("dim", dim)):
             positive_int(what, value)
-        laws = unit.laws(dim)
-        keys = jax.random.split(key, len(laws))
-        parts = [_draw(law, (depth, width, count), dtype=dtype, key=k) for (law, count), k in zip(laws, keys, strict=True)]
-        return cls(unit, scaling, unit.params(parts, scaling.init_std(width, dim)))
+        return cls(unit, scaling, draw_params(unit, scaling, depth=depth, width=width, dim=dim, dtype=dtype, key=key))
 
     @property
     def depth(self) -> int:
@@ -85,16 +82,27 @@ class ResNet(eqx.Module):
         return jnp.concatenate([h[None], after])
 
 
-def _draw(law: AbstractLaw, shape: tuple[int, int, int], *, dtype: Any, key: Key[Array, ""]) -> Float[Array, "depth width scalars"]:
+def draw_params(
+    unit: AbstractUnit, scaling: Scaling, *, depth: int, width: int, dim: int, dtype: Any, columns: bool = False, key: Key[Array, ""]
+) -> PyTree[Float[Array, "depth ..."]]:
+    """Parameters of all units of a network; `columns`: the same numbers with the axes of every layer exchanged, for units whose `params` do not mind."""
+    laws = unit.laws(dim)
+    keys = jax.random.split(key, len(laws))
+    parts = [_draw(law, depth, (width, count), columns, dtype=dtype, key=k) for (law, count), k in zip(laws, keys, strict=True)]
+    return unit.params(parts, scaling.init_std(width, dim))
+
+
+def _draw(law: AbstractLaw, depth: int, layer: tuple[int, int], columns: bool, *, dtype: Any, key: Key[Array, ""]) -> Float[Array, "depth rows columns"]:
     """Every layer from a key of its own. Wide layers one after the other, into their places: the random bits of a whole stack would take as much again."""
-    depth, *layer = shape
 
     def draw(i):
-        return law.sample(tuple(layer), dtype=dtype, key=jax.random.fold_in(key, i))
+        drawn = law.sample(layer, dtype=dtype, key=jax.random.fold_in(key, i))
+        return drawn.T if columns else drawn
 
     if math.prod(layer) < WIDE:
         return jax.vmap(draw)(jnp.arange(depth))
-    return lax.fori_loop(0, depth, lambda i, stack: lax.dynamic_update_index_in_dim(stack, draw(i), i, 0), jnp.zeros(shape, dtype))
+    empty = jnp.zeros((depth, *(layer[::-1] if columns else layer)), dtype)
+    return lax.fori_loop(0, depth, lambda i, stack: lax.dynamic_update_index_in_dim(stack, draw(i), i, 0), empty)
 
 
 def loss(net: ResNet, space: StateSpace) -> Float[Array, ""]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import hiddenwidth as hw
-from hiddenwidth import _ensemble, _lanes
+from hiddenwidth import _ensemble, _lanes, _layout
 from hiddenwidth._resnet import loss
 from hiddenwidth._train import descend
 
@@ -197,8 +197,8 @@ def test_seeds_as_lanes_are_the_same_networks(activation):
     """One unit a layer and many seeds: another layout, the same numbers as every network alone; a number of seeds that fills no block."""
     problem, unit, key = hw.problems.gaussian(5, d_in=2, d_out=2, dim=6, key=jax.random.key(0)), hw.TwoLayer(activation), jax.random.key(1)
     sizes, seeds = {"depth": 7, "width": 1}, _lanes.LANES + 3
-    assert _lanes.suits(unit, 1, 6, 5, seeds)
-    assert not _lanes.suits(unit, 2, 6, 5, seeds)
+    assert _layout.choose_layout(unit, 1, 6, 5, seeds) == "lanes"
+    assert _layout.choose_layout(unit, 2, 6, 5, seeds) == "rows"
     runs = hw.ensemble(problem, unit, hw.mlu(0.7, learning_rate_u=0.4), **sizes, seeds=seeds, steps=4, hidden_steps=(0, 4), dtype=jnp.float64, key=key)
     for i in (0, 5, seeds - 1):
         with jax.enable_x64(True):
@@ -206,3 +206,18 @@ def test_seeds_as_lanes_are_the_same_networks(activation):
             _, seen = hw.train(net, problem, steps=4, hidden_steps=(0, 4))
         for name in ("output", "loss", "hidden"):
             np.testing.assert_allclose(getattr(runs, name)[i], getattr(seen, name), rtol=1e-12, atol=1e-14, err_msg=name)
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_weights_as_columns_are_the_same_networks(seeds):
+    """Wide layers are stored the other way round; every member is the network that its key gives alone, one seed (no batch) and several."""
+    problem, unit, key = hw.problems.gaussian(5, d_in=2, d_out=2, dim=6, key=jax.random.key(0)), hw.TwoLayer("erf", law="skewed"), jax.random.key(1)
+    scaling, sizes = hw.lazy(2.0, learning_rate_u=0.4), {"depth": 4, "width": 64}
+    assert _layout.choose_layout(unit, 64, 6, 5, seeds) == "columns"
+    runs = hw.ensemble(problem, unit, scaling, **sizes, seeds=seeds, steps=3, dtype=jnp.float64, key=key)
+    for i in range(seeds):
+        with jax.enable_x64(True):
+            net = hw.ResNet.init(unit, scaling, **sizes, dim=6, dtype=jnp.float64, key=jax.random.fold_in(key, i))
+            _, seen = hw.train(net, problem, steps=3)
+        np.testing.assert_allclose(runs.hidden[i], seen.hidden, rtol=1e-12)
+        np.testing.assert_allclose(runs.output[i], seen.output, rtol=1e-12)

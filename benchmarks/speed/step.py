@@ -31,14 +31,14 @@ SHAPES = {
 #: Of the widest shape, the share of the matrix-product peak that is claimed; of the two largest, the ratio to two numpy processes.
 PEAK_SHARE, TWO_PROCESSES = 0.7, 1.0
 #: From where each size is multiplied by 1, 2, 4 and 8, the others kept: products large enough that the work, not the waiting for it, is what grows.
-BASE = {"dim": 64, "width": 64, "depth": 32, "batch": 32, "seeds": 8}
+BASE = {"dim": 64, "width": 128, "depth": 32, "batch": 64, "seeds": 4}
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
     """Repetitions of everything that is timed, and the sizes over which cost is fitted."""
 
-    repeats: int = 7
+    repeats: int = 9
     numpy_repeats: int = 5
     factors: tuple[int, ...] = (1, 2, 4, 8)
 
