@@ -17,7 +17,7 @@ from ._choices import positive_int
 from ._columns import ColumnUnit
 from ._devices import over_seeds, seed_devices, to_host
 from ._lanes import in_lanes
-from ._layout import choose_layout
+from ._layout import abreast, choose_layout
 from ._problem import Problem, StateSpace
 from ._resnet import WIDE, draw_params
 from ._scaling import Scaling
@@ -99,7 +99,9 @@ def ensemble(
         space = problem.space().astype(dtype)
         devices = seed_devices(seeds)
         share = -(-seeds // len(devices))
-        group = min(share, group_size(problem, unit, depth, width, dtype.itemsize, memory, len(devices)))
+        scalars = width * sum(count for _, count in unit.laws(space.start.shape[1]))
+        fast = abreast(scalars, width, *space.start.shape[::-1], dtype.itemsize) if jax.default_backend() == "cpu" else share
+        group = min(share, fast, group_size(problem, unit, depth, width, dtype.itemsize, memory, len(devices)))
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(share * len(devices)))  # as many for every device; what is too much is cut off
         output, loss, hidden = to_host(_members(unit, scaling.traced(dtype), space, keys, depth, width, steps, recorded, group, dtype, devices))
         return Ensemble(output[:seeds], loss[:seeds], hidden[:seeds], recorded)

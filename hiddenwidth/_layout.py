@@ -8,6 +8,9 @@ from ._columns import MANY
 from ._lanes import FEW_BATCH, FEW_DIM, LANES
 from ._two_layer import TwoLayer
 
+#: Bytes of a core's own cache that a layer of all seeds abreast should fit into.
+CACHE = 5e5
+
 Layout = Literal["rows", "columns", "lanes"]
 
 
@@ -18,3 +21,9 @@ def choose_layout(unit: Any, width: int, dim: int, batch: int, seeds: int) -> La
     if width == 1 and dim <= FEW_DIM and batch <= FEW_BATCH and seeds >= LANES:
         return "lanes"
     return "columns" if width >= MANY else "rows"
+
+
+def abreast(scalars: int, width: int, dim: int, batch: int, itemsize: int) -> int:
+    """Seeds that are trained abreast for speed: as many as keep one layer's weights (`scalars` of each), states and activations in a core's cache."""
+    layer = itemsize * (scalars + 2 * batch * (dim + width))
+    return max(1, int(CACHE / layer))
