@@ -19,7 +19,7 @@ from ._devices import over_seeds, seed_devices, to_host
 from ._lanes import in_lanes
 from ._layout import abreast, choose_layout
 from ._problem import Problem, StateSpace
-from ._resnet import WIDE, draw_params
+from ._resnet import draw_params
 from ._scaling import Scaling
 from ._train import check_hidden_steps, walk
 from ._unit import AbstractUnit
@@ -101,7 +101,9 @@ def ensemble(
         share = -(-seeds // len(devices))
         scalars = width * sum(count for _, count in unit.laws(space.start.shape[1]))
         fast = abreast(scalars, width, *space.start.shape[::-1], dtype.itemsize) if jax.default_backend() == "cpu" else share
-        group = min(share, fast, group_size(problem, unit, depth, width, dtype.itemsize, memory, len(devices)))
+        groups = -(-share // min(share, fast, group_size(problem, unit, depth, width, dtype.itemsize, memory, len(devices))))
+        group = -(-share // groups)
+        share = groups * group  # groups of one size: a smaller last one would be compiled as a program of its own
         keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(share * len(devices)))  # as many for every device; what is too much is cut off
         output, loss, hidden = to_host(_members(unit, scaling.traced(dtype), space, keys, depth, width, steps, recorded, group, dtype, devices))
         return Ensemble(output[:seeds], loss[:seeds], hidden[:seeds], recorded)
@@ -143,10 +145,8 @@ def group_size(problem: Problem, unit: AbstractUnit, depth: int, width: int, ite
     **Raises:** `ValueError` when not even one fits.
     """
     batch, dim = len(problem.inputs), int(problem.dim)
-    scalars = [width * count for _, count in unit.laws(dim)]
-    weights, states = depth * sum(scalars), depth * batch * (dim + width)
-    drawn_at_once = 2 * depth * sum(x for x in scalars if x < WIDE)  # narrow layers are drawn together, which takes random bits for all of them
-    one = devices * itemsize * max(PEAK * (weights + states), drawn_at_once)
+    weights, states = depth * width * sum(count for _, count in unit.laws(dim)), depth * batch * (dim + width)
+    one = devices * itemsize * PEAK * (weights + states)
     if one > memory:
         raise ValueError(
             f"one network with depth={depth} width={width} dim={dim} needs {one / 1e9:.3g} GB and memory={memory / 1e9:.3g} GB; "

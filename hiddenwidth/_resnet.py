@@ -1,6 +1,5 @@
 r"""The finite residual network: L blocks of M units, all parameters stacked along depth, evaluated by a scan."""
 
-import math
 from typing import Any
 
 import equinox as eqx
@@ -10,13 +9,12 @@ from jax import lax
 from jaxtyping import Array, Float, Key, PyTree
 
 from ._choices import positive_int
-from ._law import AbstractLaw
 from ._problem import StateSpace
 from ._scaling import Scaling
 from ._unit import AbstractUnit
 
-#: Scalars of one kind in a layer from which on layers are drawn one at a time.
-WIDE = 64
+#: Scalars that are drawn at once: as many layers as hold them.
+BLOCK = 4096
 
 
 class ResNet(eqx.Module):
@@ -85,24 +83,32 @@ class ResNet(eqx.Module):
 def draw_params(
     unit: AbstractUnit, scaling: Scaling, *, depth: int, width: int, dim: int, dtype: Any, columns: bool = False, key: Key[Array, ""]
 ) -> PyTree[Float[Array, "depth ..."]]:
-    """Parameters of all units of a network; `columns`: the same numbers with the axes of every layer exchanged, for units whose `params` do not mind."""
+    """Parameters of all units of a network; `columns`: the same numbers with the axes of every layer exchanged, for units whose `params` do not mind.
+
+    Drawn a few layers at a time, into their places: the random bits of a whole stack would take as much memory again. Laws of one kind share a draw, since
+    generators of random numbers take XLA longer to compile than all of training.
+    """
     laws = unit.laws(dim)
-    keys = jax.random.split(key, len(laws))
-    parts = [_draw(law, depth, (width, count), columns, dtype=dtype, key=k) for (law, count), k in zip(laws, keys, strict=True)]
-    return unit.params(parts, scaling.init_std(width, dim))
+    together = max(1, BLOCK // (width * sum(count for _, count in laws)))  # layers a block: does not depend on the depth, so neither do the numbers
+    blocks = -(-depth // together)
+    kinds = list(dict.fromkeys(type(law) for law, _ in laws))
 
+    def fill(i, stacks):
+        drawn = {}
+        for j, kind in enumerate(kinds):
+            law, total = next(law for law, _ in laws if type(law) is kind), sum(count for law, count in laws if type(law) is kind)
+            drawn[kind] = law.sample((together, width, total), dtype=dtype, key=jax.random.fold_in(jax.random.fold_in(key, i), j))
+        filled, used = [], dict.fromkeys(kinds, 0)
+        for (law, count), stack in zip(laws, stacks, strict=True):
+            begin = used[type(law)]
+            part = drawn[type(law)][..., begin : begin + count]
+            used[type(law)] = begin + count
+            filled.append(lax.dynamic_update_slice_in_dim(stack, jnp.swapaxes(part, 1, 2) if columns else part, i * together, 0))
+        return filled
 
-def _draw(law: AbstractLaw, depth: int, layer: tuple[int, int], columns: bool, *, dtype: Any, key: Key[Array, ""]) -> Float[Array, "depth rows columns"]:
-    """Every layer from a key of its own. Wide layers one after the other, into their places: the random bits of a whole stack would take as much again."""
-
-    def draw(i):
-        drawn = law.sample(layer, dtype=dtype, key=jax.random.fold_in(key, i))
-        return drawn.T if columns else drawn
-
-    if math.prod(layer) < WIDE:
-        return jax.vmap(draw)(jnp.arange(depth))
-    empty = jnp.zeros((depth, *(layer[::-1] if columns else layer)), dtype)
-    return lax.fori_loop(0, depth, lambda i, stack: lax.dynamic_update_index_in_dim(stack, draw(i), i, 0), empty)
+    shapes = [(blocks * together, count, width) if columns else (blocks * together, width, count) for _, count in laws]
+    parts = lax.fori_loop(0, blocks, fill, [jnp.zeros(shape, dtype) for shape in shapes])
+    return unit.params([x[:depth] for x in parts], scaling.init_std(width, dim))
 
 
 def loss(net: ResNet, space: StateSpace) -> Float[Array, ""]:
