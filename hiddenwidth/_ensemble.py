@@ -99,8 +99,9 @@ def ensemble(
         space = problem.space().astype(dtype)
         devices = seed_devices(seeds)
         share = -(-seeds // len(devices))
-        scalars = width * sum(count for _, count in unit.laws(space.start.shape[1]))
-        fast = abreast(scalars, width, *space.start.shape[::-1], dtype.itemsize) if jax.default_backend() == "cpu" else share
+        batch, dim = space.start.shape
+        scalars = width * sum(count for _, count in unit.laws(dim))
+        fast = abreast(scalars, width, dim, batch, dtype.itemsize) if jax.default_backend() == "cpu" else share
         groups = -(-share // min(share, fast, group_size(problem, unit, depth, width, dtype.itemsize, memory, len(devices))))
         group = -(-share // groups)
         share = groups * group  # groups of one size: a smaller last one would be compiled as a program of its own
