@@ -27,18 +27,22 @@ def use_all_cores(devices: int | None = None) -> None:
     Without it one ensemble of small networks uses one core; grids use all of them anyway. The command line does it for itself. It has no effect on
     GPUs and TPUs.
 
+    Call it first of all, directly after `import hiddenwidth as hw`.
+
     **Arguments:** `devices`: how many host devices (default: the cores that this process may use).
 
-    **Raises:** `RuntimeError` when JAX has begun to compute: the number of devices is fixed then.
+    **Raises:** `RuntimeError` when JAX has begun to compute with another number of devices: it is fixed then.
 
-    **Example:** `hw.use_all_cores()` first of all, directly after `import hiddenwidth as hw`.
+    **Example:** `hw.use_all_cores(devices=1)`, JAX's own choice; without an argument, as many as there are cores.
     """
     wanted = cores() if devices is None else devices
     try:
         jax.config.update("jax_num_cpu_devices", wanted)
     except RuntimeError as error:
+        if jax.local_device_count() == wanted:
+            return
         raise RuntimeError(
-            f"use_all_cores() came too late: JAX has begun to compute with {jax.local_device_count()} device(s), expected none yet. "
+            f"use_all_cores() came too late: JAX has begun to compute with {jax.local_device_count()} device(s), expected {wanted}. "
             "Call it directly after the imports."
         ) from error
 

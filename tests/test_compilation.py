@@ -71,7 +71,7 @@ def test_programs_are_kept_where_the_user_says(tmp_path):
     """Command line and notebook: `keep_compiled` chooses a folder unless the user has, and a second process reads what the first has written."""
     program = (
         "import sys, jax, hiddenwidth as hw; hw.keep_compiled(*sys.argv[1:]); print(jax.config.jax_compilation_cache_dir);"
-        "jax.jit(lambda x: jax.numpy.sort(jax.numpy.sin(x) @ x.T))(jax.numpy.ones((30, 30))).block_until_ready()"
+        "jax.jit(lambda k: jax.numpy.sort(jax.random.normal(k, (7, 9, 3)).sum(0)))(jax.random.key(0)).block_until_ready()"
     )
     clean = {k: v for k, v in os.environ.items() if k != "JAX_COMPILATION_CACHE_DIR"} | {"XDG_CACHE_HOME": str(tmp_path / "xdg")}
 
