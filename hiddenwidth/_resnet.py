@@ -9,6 +9,7 @@ from jax import lax
 from jaxtyping import Array, Float, Key, PyTree
 
 from ._choices import positive_int
+from ._law import AbstractLaw
 from ._problem import StateSpace
 from ._scaling import Scaling
 from ._unit import AbstractUnit
@@ -85,24 +86,30 @@ def draw_params(
 ) -> PyTree[Float[Array, "depth ..."]]:
     """Parameters of all units of a network; `columns`: the same numbers with the axes of every layer exchanged, for units whose `params` do not mind.
 
-    Drawn a few layers at a time, into their places: the random bits of a whole stack would take as much memory again. Laws of one kind share a draw, since
+    Drawn a few layers at a time, into their places: the random bits of a whole stack would take as much memory again. Equal laws share a draw, since
     generators of random numbers take XLA longer to compile than all of training.
     """
     laws = unit.laws(dim)
     together = max(1, BLOCK // (width * sum(count for _, count in laws)))  # layers a block: does not depend on the depth, so neither do the numbers
     blocks = -(-depth // together)
-    kinds = list(dict.fromkeys(type(law) for law, _ in laws))
+    kinds: list[AbstractLaw] = []
+    kind_of = []
+    for law, _ in laws:
+        same = [j for j, kind in enumerate(kinds) if not jax.tree.leaves(law) and kind == law]  # laws with parameters of their own are drawn apart
+        if not same:
+            kinds.append(law)
+        kind_of.append(same[0] if same else len(kinds) - 1)
+    totals = [sum(count for (_, count), k in zip(laws, kind_of, strict=True) if k == j) for j in range(len(kinds))]
 
     def fill(i, stacks):
-        drawn = {}
-        for j, kind in enumerate(kinds):
-            law, total = next(law for law, _ in laws if type(law) is kind), sum(count for law, count in laws if type(law) is kind)
-            drawn[kind] = law.sample((together, width, total), dtype=dtype, key=jax.random.fold_in(jax.random.fold_in(key, i), j))
-        filled, used = [], dict.fromkeys(kinds, 0)
-        for (law, count), stack in zip(laws, stacks, strict=True):
-            begin = used[type(law)]
-            part = drawn[type(law)][..., begin : begin + count]
-            used[type(law)] = begin + count
+        own = jax.random.fold_in(key, i)
+        drawn = [
+            law.sample((together, width, total), dtype=dtype, key=jax.random.fold_in(own, j)) for j, (law, total) in enumerate(zip(kinds, totals, strict=True))
+        ]
+        filled, used = [], [0] * len(kinds)
+        for (_, count), j, stack in zip(laws, kind_of, stacks, strict=True):
+            part = drawn[j][..., used[j] : used[j] + count]
+            used[j] += count
             filled.append(lax.dynamic_update_slice_in_dim(stack, jnp.swapaxes(part, 1, 2) if columns else part, i * together, 0))
         return filled
 

@@ -1,5 +1,7 @@
 """Networks and their training against autodiff, plain numpy loops, and each other."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,6 +10,7 @@ import pytest
 
 import hiddenwidth as hw
 from hiddenwidth import _ensemble, _lanes, _layout
+from hiddenwidth._law import AbstractLaw
 from hiddenwidth._resnet import loss
 from hiddenwidth._train import descend
 
@@ -221,3 +224,33 @@ def test_weights_as_columns_are_the_same_networks(seeds):
             _, seen = hw.train(net, problem, steps=3)
         np.testing.assert_allclose(runs.hidden[i], seen.hidden, rtol=1e-12)
         np.testing.assert_allclose(runs.output[i], seen.output, rtol=1e-12)
+
+
+class Scaled(AbstractLaw):
+    """A Gaussian of another size: a law with a parameter."""
+
+    rotation_invariant: ClassVar[bool] = True
+    symmetric: ClassVar[bool] = True
+    size: float
+
+    def sample(self, shape, *, dtype=jnp.float32, key):
+        return self.size * hw.Gaussian().sample(shape, dtype=dtype, key=key)
+
+    def quantile(self, u):
+        return self.size * hw.Gaussian().quantile(u)
+
+
+class Uneven(hw.TwoLayer):
+    def laws(self, dim):
+        return ((Scaled(1.0), dim), (Scaled(100.0), dim))
+
+
+def test_draws_keep_every_law_and_do_not_depend_on_the_depth(key):
+    """Two laws of one class that differ in a parameter are drawn as they are; shallow networks are the first layers of deep ones."""
+    shape = {"width": 40, "dim": 8, "key": key}
+    u, v = hw.ResNet.init(Uneven(), hw.mlu(), depth=20, **shape).params
+    assert float(jnp.std(v) / jnp.std(u)) == pytest.approx(100, rel=0.1)
+    deep, shallow = (hw.ResNet.init(hw.TwoLayer(), hw.mlu(), depth=d, **shape).params for d in (20, 3))
+    np.testing.assert_array_equal(deep.u[:3], shallow.u)
+    np.testing.assert_array_equal(deep.v[:3], shallow.v)
+    assert abs(float(jnp.corrcoef(deep.u.ravel(), deep.v.ravel())[0, 1])) < 0.05

@@ -16,7 +16,7 @@ import xarray as xr
 
 import hiddenwidth as hw
 from benchmarks.speed import _timing
-from hiddenwidth import _ensemble, _record
+from hiddenwidth import _record
 from hiddenwidth._claims import Claim, above, claim
 
 #: (D, M, L, n, seeds) and the ratio to one numpy process that is claimed.
@@ -112,19 +112,16 @@ def _ratio_claims(rows: dict[str, dict[str, float]], peak: float) -> list[Claim]
 
 
 def _scaling_claims(config: Config) -> list[Claim]:
-    """Exponents of time and of planned memory in every size."""
+    """Exponents of time in every size."""
     claims = []
     for size in BASE:
-        sizes, times, bytes_ = [], [], []
+        sizes, times = [], []
         for factor in config.factors:
             at: dict[str, Any] = BASE | {size: BASE[size] * factor}
             sizes.append(float(at[size]))
             times.append(_timing.timing(_ours(**at, repeats=config.repeats)).low)
-            one = 1e15 / _ensemble.group_size(_problem(at["dim"], at["batch"]), hw.TwoLayer("tanh"), at["depth"], at["width"], 4, 1e15)
-            bytes_.append(one * at["seeds"])
-        for what, values, theory in (("time", times, 1.0), ("memory", bytes_, None)):
-            slope, se, half = _timing.scaling_exponent(sizes, values)
-            claims.append(claim(f"scaling.{what}.{size}", slope, se, half, theory=theory, max_width=0.5 if theory else None, source="cost 12 L M D n"))
+        slope, se, half = _timing.scaling_exponent(sizes, times)
+        claims.append(claim(f"scaling.time.{size}", slope, se, half, theory=1.0, max_width=0.5, source="cost 12 L M D n"))
     return claims
 
 
