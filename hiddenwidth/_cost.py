@@ -144,7 +144,8 @@ def _time(cells: Cells, at: dict[str, Any]) -> float:
 
 def _seconds(cells: Cells, at: dict[str, Any], found: Calibration) -> float:
     groups = math.ceil(cells.seeds / cells.group(at))
-    compiled = at.get("alpha") == cells.axes.get("alpha", [None])[0]  # all alphas of a shape share one program
+    # All depths and alphas of a width share one program.
+    compiled = at["depth"] == cells.axes["depth"][-1] and at.get("alpha") == cells.axes.get("alpha", [None])[0]
     return found.compile_s * compiled + found.block_s * cells.steps * at["depth"] * groups + found.flop_s * cells.flops(at)
 
 

@@ -23,7 +23,7 @@ def choose_layout(unit: Any, width: int, dim: int, batch: int, seeds: int) -> La
     return "columns" if width >= MANY else "rows"
 
 
-def abreast(scalars: int, width: int, dim: int, batch: int, itemsize: int) -> int:
+def fastest_abreast(scalars: int, width: int, dim: int, batch: int, itemsize: int) -> int:
     """Seeds that are trained abreast for speed: as many as keep one layer's weights (`scalars` of each), states and activations in a core's cache."""
     layer = itemsize * (scalars + 2 * batch * (dim + width))
     return max(1, int(CACHE / layer))

@@ -12,6 +12,7 @@ from ._choices import positive_int
 from ._law import AbstractLaw
 from ._problem import StateSpace
 from ._scaling import Scaling
+from ._types import Depth
 from ._unit import AbstractUnit
 
 #: Scalars that are drawn at once: as many layers as hold them.
@@ -82,9 +83,20 @@ class ResNet(eqx.Module):
 
 
 def draw_params(
-    unit: AbstractUnit, scaling: Scaling, *, depth: int, width: int, dim: int, dtype: Any, columns: bool = False, key: Key[Array, ""]
+    unit: AbstractUnit,
+    scaling: Scaling,
+    *,
+    depth: int,
+    width: int,
+    dim: int,
+    dtype: Any,
+    columns: bool = False,
+    used: Depth | None = None,
+    key: Key[Array, ""],
 ) -> PyTree[Float[Array, "depth ..."]]:
     """Parameters of all units of a network; `columns`: the same numbers with the axes of every layer exchanged, for units whose `params` do not mind.
+
+    `used`: so many layers are needed (default: all `depth`), and may be traced; those above them are left undefined.
 
     Drawn a few layers at a time, into their places: the random bits of a whole stack would take as much memory again. Equal laws share a draw, since
     generators of random numbers take XLA longer to compile than all of training.
@@ -101,21 +113,24 @@ def draw_params(
         kind_of.append(same[0] if same else len(kinds) - 1)
     totals = [sum(count for (_, count), k in zip(laws, kind_of, strict=True) if k == j) for j in range(len(kinds))]
 
-    def fill(i, stacks):
+    def block(i):
         own = jax.random.fold_in(key, i)
         drawn = [
             law.sample((together, width, total), dtype=dtype, key=jax.random.fold_in(own, j)) for j, (law, total) in enumerate(zip(kinds, totals, strict=True))
         ]
-        filled, used = [], [0] * len(kinds)
-        for (_, count), j, stack in zip(laws, kind_of, stacks, strict=True):
-            part = drawn[j][..., used[j] : used[j] + count]
-            used[j] += count
-            filled.append(lax.dynamic_update_slice_in_dim(stack, jnp.swapaxes(part, 1, 2) if columns else part, i * together, 0))
-        return filled
+        parts, taken = [], [0] * len(kinds)
+        for (_, count), j in zip(laws, kind_of, strict=True):
+            part = drawn[j][..., taken[j] : taken[j] + count]
+            taken[j] += count
+            parts.append(jnp.swapaxes(part, 1, 2) if columns else part)
+        return unit.params(parts, scaling.init_std(width, dim))
 
-    shapes = [(blocks * together, count, width) if columns else (blocks * together, width, count) for _, count in laws]
-    parts = lax.fori_loop(0, blocks, fill, [jnp.zeros(shape, dtype) for shape in shapes])
-    return unit.params([x[:depth] for x in parts], scaling.init_std(width, dim))
+    def fill(i, stacks):
+        return jax.tree.map(lambda stack, part: lax.dynamic_update_slice_in_dim(stack, part, i * together, 0), stacks, block(i))
+
+    stacks = jax.tree.map(lambda x: jnp.zeros((blocks * together, *x.shape[1:]), x.dtype), jax.eval_shape(block, 0))
+    stacks = lax.fori_loop(0, blocks if used is None else (used + together - 1) // together, fill, stacks)
+    return jax.tree.map(lambda x: x[:depth], stacks)
 
 
 def loss(net: ResNet, space: StateSpace) -> Float[Array, ""]:

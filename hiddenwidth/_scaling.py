@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from ._choices import positive_float, positive_int
-from ._types import Scalar
+from ._types import Depth, Scalar
 
 
 class InitStd(NamedTuple):
@@ -53,9 +53,9 @@ class Scaling(eqx.Module):
         """The same scaling with its numbers as arrays: a compiled function then serves every alpha and every rate, and may be vmapped over them."""
         return jax.tree.map(lambda x: jnp.asarray(x, dtype), self)
 
-    def branch(self, depth: int) -> Scalar:
+    def branch(self, depth: Depth) -> Scalar:
         """Multiplier alpha / L of a block's average over its units (the average itself carries the 1/M)."""
-        return self.alpha / depth
+        return self.alpha / (depth.astype(jnp.result_type(self.alpha)) if isinstance(depth, jax.Array) else depth)
 
     def relative_std(self, width: float, dim: float) -> InitStd:
         """(rho_u, rho_v) = (sigma_u, sigma_v) / sqrt(D); finite in the limit D = infinity unless the law depends on M/D."""

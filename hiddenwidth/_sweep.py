@@ -117,7 +117,7 @@ def train_cell(cells: Cells, at: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"this worker has hiddenwidth {here}; expected {cells.version}, as in the process that asks. Install the same one everywhere.")
     members = ensemble(
         cells.problem_at(at), cells.unit, cells.scaling_at(at), depth=at["depth"], width=at["width"], seeds=cells.seeds, steps=cells.steps, dtype=cells.dtype,
-        hidden_steps=cells.recorded, memory=cells.memory / cells.at_once, key=cells.key_at(at),
+        hidden_steps=cells.recorded, memory=cells.memory / cells.at_once, deepest=cells.axes["depth"][-1], key=cells.key_at(at),
     )  # fmt: skip
     seen = {"hidden": members.hidden, "output": members.output, "loss": members.loss, "diverged_at": members.diverged_at}
     return seen | {"wall_s": time.perf_counter() - start}

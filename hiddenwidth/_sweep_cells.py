@@ -11,7 +11,8 @@ from jaxtyping import Array, Key
 
 from ._choices import choose, positive_float, positive_int
 from ._cluster import threads_per_worker
-from ._ensemble import check_dtype, group_size
+from ._devices import seed_devices
+from ._ensemble import check_dtype, members_abreast
 from ._fingerprint import fingerprint
 from ._grid import Field, Layout
 from ._parallel import default_workers
@@ -102,9 +103,11 @@ class Cells:
         ]
 
     def group(self, at: dict[str, Any]) -> int:
-        """Members of a cell that are trained abreast; `ValueError` when none fits into the memory."""
-        room = group_size(self.problem_at(at), self.unit, at["depth"], at["width"], self.dtype.itemsize, self.memory / self.at_once)
-        return min(self.seeds, room)
+        """Members of a cell that are trained abreast, on all devices; `ValueError` when none fits into the memory."""
+        problem, devices = self.problem_at(at), len(seed_devices(self.seeds))
+        share = -(-self.seeds // devices)
+        each = members_abreast(problem, self.unit, at["depth"], at["width"], share, self.dtype.itemsize, self.memory / self.at_once, devices)
+        return min(self.seeds, devices * each)
 
     def _fold(self, *numbers: int) -> Key[Array, ""]:
         key = jax.random.wrap_key_data(jnp.asarray(self.key_data, jnp.uint32), impl=self.key_kind)

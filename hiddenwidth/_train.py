@@ -14,12 +14,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from ._choices import positive_int
 from ._problem import Problem, StateSpace
 from ._resnet import ResNet
 from ._scaling import Scaling
+from ._types import Depth
 from ._unit import AbstractUnit
 
 
@@ -88,44 +89,76 @@ class Seen(NamedTuple):
     loss: Float[Array, ""]
 
 
-def forward(unit: Blocks, scaling: Scaling, params: PyTree, weights: Float[Array, " width"], space: Space) -> tuple[Seen, PyTree]:
-    """Forward pass with everything that the backward sweep needs: (seen, (states, caches)), stacked over depth."""
-    depth = jax.tree.leaves(params)[0].shape[0]
+def forward(
+    unit: Blocks,
+    scaling: Scaling,
+    params: PyTree,
+    weights: Float[Array, " width"],
+    space: Space,
+    depth: Depth | None = None,
+    saved: PyTree | None = None,
+) -> tuple[Seen, PyTree]:
+    """Forward pass with everything that the backward sweep needs: (seen, (states, caches)), stacked over depth.
+
+    `depth`: how many layers of the stack there are (default: all); it may be traced, so that one compiled program serves networks of many depths.
+    `saved`: what an earlier pass saved, to be overwritten.
+    """
+    depth = _all(params) if depth is None else depth
     branch = scaling.branch(depth)
 
-    def block(h, layer):
+    def block(layer, carry):
+        h, saved = carry
         total, cache = unit.block(h, _layer(params, layer), weights)
-        return h + branch * total, (h, cache)
+        saved = jax.tree.map(lambda x, new: lax.dynamic_update_index_in_dim(x, new, layer, 0), saved, (h, cache))
+        return h + branch * total, saved
 
-    h, saved = lax.scan(block, space.start, jnp.arange(depth))
+    h, saved = lax.fori_loop(0, depth, block, (space.start, _room(unit, params, weights, space) if saved is None else saved))
     f = space.readout(h)
     return Seen(h, f, space.loss(f)), saved
 
 
 def backward(
-    unit: Blocks, scaling: Scaling, params: PyTree, weights: Float[Array, " width"], space: Space, seen: Seen, saved: PyTree
+    unit: Blocks,
+    scaling: Scaling,
+    params: PyTree,
+    weights: Float[Array, " width"],
+    space: Space,
+    seen: Seen,
+    saved: PyTree,
+    depth: Depth | None = None,
 ) -> tuple[PyTree, Float[Array, "batch dim *lane"]]:
     """Backward sweep with the update inside: (new parameters, b_0)."""
-    depth = jax.tree.leaves(params)[0].shape[0]
-    branch, rates = scaling.branch(depth), unit.rates(scaling)
+    layers = _all(params) if depth is None else depth
+    branch, rates = scaling.branch(layers), unit.rates(scaling)
 
-    def block(carry, x):
+    def block(above, carry):
         params, b = carry
-        layer, (h, cache) = x
-        z = _layer(params, layer)
+        layer = layers - 1 - above
+        z, (h, cache) = _layer(params, layer), _layer(saved, layer)
         dh, dz = unit.block_vjp(h, z, weights, cache, b)
         b = b + branch * dh
-        return (_write(params, layer, update(z, dz, rates), after=b), b), None
+        return _write(params, layer, update(z, dz, rates), after=b), b
 
-    return lax.scan(block, (params, space.adjoint(seen.output)), (jnp.arange(depth), saved), reverse=True)[0]
+    return lax.fori_loop(0, layers, block, (params, space.adjoint(seen.output)))
 
 
-def _layer(params: PyTree, layer: Int[Array, ""]) -> PyTree:
+def _room(unit: Blocks, params: PyTree, weights: Float[Array, " width"], space: Space) -> PyTree:
+    """Room for what a forward pass saves; the zero that fills it is made of a weight, so that XLA does not take the room before the weights are drawn."""
+    _, cache = jax.eval_shape(unit.block, space.start, _layer(params, 0), weights)
+    zero = 0 * jax.tree.leaves(params)[0].ravel()[0]
+    return jax.tree.map(lambda x: jnp.full((_all(params), *x.shape), zero.astype(x.dtype)), (space.start, cache))
+
+
+def _all(params: PyTree) -> int:
+    return jax.tree.leaves(params)[0].shape[0]
+
+
+def _layer(params: PyTree, layer: Depth) -> PyTree:
     """One layer of the stack. Indexed rather than scanned over: under `vmap` a scan would move the layers to the front, a copy of all weights."""
     return jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, layer, keepdims=False), params)
 
 
-def _write(params: PyTree, layer: Int[Array, ""], z: PyTree, *, after: Float[Array, "batch dim *lane"]) -> PyTree:
+def _write(params: PyTree, layer: Depth, z: PyTree, *, after: Float[Array, "batch dim *lane"]) -> PyTree:
     """Replace one layer, in place.
 
     XLA writes in place only where every read of the stack is known to come before: `after` is the one result of reading this layer that the new weights do not
@@ -154,18 +187,28 @@ def descend(
     return params, Trajectory(*seen, hidden_steps)
 
 
-def walk(unit: Blocks, scaling: Scaling, params: PyTree, weights: Float[Array, " width"], space: Space, steps: int, hidden_steps: tuple[int, ...]):
+def walk(
+    unit: Blocks,
+    scaling: Scaling,
+    params: PyTree,
+    weights: Float[Array, " width"],
+    space: Space,
+    steps: int,
+    hidden_steps: tuple[int, ...],
+    depth: Depth | None = None,
+):
     """`descend` for anything that acts like a unit and a state space: (parameters, (output and loss of every step, hidden states of the recorded ones))."""
 
     def step(carry, k):
-        params, hidden = carry
-        seen, saved = forward(unit, scaling, params, weights, space)
-        params, _ = backward(unit, scaling, params, weights, space, seen, saved)
-        return (params, _record(hidden, hidden_steps, k, seen.hidden)), (seen.output, seen.loss)
+        params, saved, hidden = carry
+        seen, saved = forward(unit, scaling, params, weights, space, depth, saved)
+        params, _ = backward(unit, scaling, params, weights, space, seen, saved, depth)
+        return (params, saved, _record(hidden, hidden_steps, k, seen.hidden)), (seen.output, seen.loss)
 
     hidden = jnp.zeros((len(hidden_steps), *space.start.shape), space.start.dtype)
-    (params, hidden), (output, loss) = lax.scan(step, (params, hidden), jnp.arange(steps))
-    last, _ = forward(unit, scaling, params, weights, space)
+    room = _room(unit, params, weights, space)
+    (params, saved, hidden), (output, loss) = lax.scan(step, (params, room, hidden), jnp.arange(steps))
+    last, _ = forward(unit, scaling, params, weights, space, depth, saved)
     hidden = _record(hidden, hidden_steps, steps, last.hidden)
     return params, (jnp.concatenate([output, last.output[None]]), jnp.concatenate([loss, last.loss[None]]), hidden)
 

@@ -11,12 +11,14 @@ Axis names, everywhere in the package:
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 # Checked at run time; static checkers cannot tell which of the two a field holds.
 if TYPE_CHECKING:
     AnyArray = Any
     Scalar = Any
+    Depth = Any
 else:
     AnyArray = Array | np.ndarray
     Scalar = float | Float[Array, ""]  # a number as the user gives it, or as a compiled function sees it
+    Depth = int | Int[Array, ""]  # a number of layers or the index of one, likewise

@@ -67,6 +67,7 @@ CASES = [
     (lambda: hw.GaussHermite(4).points(hw.TwoLayer(law="skewed").laws(1), 0), "GaussHermite integrates Gaussian laws only; use Sobol for a skewed law"),
     (lambda: hw.ResNet.init(hw.TwoLayer(), hw.mlu(), depth=0, width=1, dim=4, key=KEY), "depth=0 is not possible"),
     (lambda: hw.ensemble(sine(), hw.TwoLayer(), hw.mlu(), depth=2, width=2, seeds=0, steps=1, key=KEY), "seeds=0 is not possible"),
+    (lambda: hw.ensemble(sine(), hw.TwoLayer(), hw.mlu(), depth=4, width=2, seeds=2, steps=1, deepest=3, key=KEY), "deepest=3 is below depth=4; expected at least that"),
     (lambda: hw.sweep(sine(), hw.TwoLayer(), hw.mlu(), depths=[], widths=[1], seeds=2, steps=1, key=KEY), r"depths=\[\] and widths=\[1\]: expected at least one"),
     (lambda: hw.sweep(sine(), hw.TwoLayer(), hw.mlu(), depths=[-4], widths=[1], seeds=2, steps=1, key=KEY), "depths=-4 is not possible"),
     (lambda: grid(dims=[]), r"dims=\[\] is empty; expected at least one, or dims=None"),

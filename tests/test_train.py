@@ -186,7 +186,7 @@ def test_training_takes_no_second_stack_of_weights(dim, width, depth, batch, see
     problem, unit, dtype = hw.problems.gaussian(batch, dim=dim, key=jax.random.key(0)), hw.TwoLayer("tanh"), jnp.dtype("float32")
     keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(1), i))(jnp.arange(seeds))
     scaling, space = hw.mlu().traced(dtype), problem.space().astype(dtype)
-    compiled = _ensemble._members.lower(unit, scaling, space, keys, depth, width, 4, (4,), seeds, dtype, (jax.devices()[0],)).compile()
+    compiled = _ensemble._members.lower(unit, scaling, space, keys, jnp.int32(depth), depth, width, 4, (4,), seeds, dtype, (jax.devices()[0],)).compile()
     plan = compiled.compiled.memory_analysis()
     peak = plan.temp_size_in_bytes + plan.argument_size_in_bytes + plan.output_size_in_bytes
     kept = 4 * seeds * (2 * depth * width * dim + depth * batch * (dim + width))
@@ -254,3 +254,15 @@ def test_draws_keep_every_law_and_do_not_depend_on_the_depth(key):
     np.testing.assert_array_equal(deep.u[:3], shallow.u)
     np.testing.assert_array_equal(deep.v[:3], shallow.v)
     assert abs(float(jnp.corrcoef(deep.u.ravel(), deep.v.ravel())[0, 1])) < 0.05
+
+
+@pytest.mark.parametrize(("width", "seeds"), [(1, 20), (3, 4), (64, 2)])
+def test_room_for_more_layers_changes_nothing(width, seeds):
+    """`deepest` lets depths share a program; in every layout the networks stay the same."""
+    problem = hw.problems.gaussian(5, dim=6, key=jax.random.key(0))
+    args = {"width": width, "seeds": seeds, "steps": 3, "dtype": jnp.float64, "key": jax.random.key(1)}
+    for depth in (2, 5):
+        alone = hw.ensemble(problem, hw.TwoLayer("tanh"), hw.mlu(0.5), depth=depth, **args)
+        roomy = hw.ensemble(problem, hw.TwoLayer("tanh"), hw.mlu(0.5), depth=depth, deepest=8, **args)
+        np.testing.assert_allclose(roomy.hidden, alone.hidden, rtol=1e-13)
+        np.testing.assert_allclose(roomy.loss, alone.loss, rtol=1e-13)
