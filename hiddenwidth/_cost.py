@@ -11,7 +11,7 @@ import dataclasses
 import math
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -54,7 +54,7 @@ def sweep_cost(
     widths: Sequence[int],
     dims: Sequence[int] | None = None,
     alphas: Sequence[float] | None = None,
-    seeds: int,
+    seeds: int | Mapping[int, int],
     steps: int,
     dtype: Any = jnp.float32,
     hidden_steps: tuple[int, ...] | None = None,
@@ -116,12 +116,13 @@ def calibrate(cells: Cells) -> Calibration:
     """Time the smallest cell, and the largest that one member and one step make affordable."""
     layout = cells.layout()
     order = sorted(map(layout.at, layout.cells), key=cells.flops)
-    one = dataclasses.replace(cells, seeds=1, steps=1)
+    one = dataclasses.replace(cells, seeds=dict.fromkeys(cells.seeds, 1), steps=1)
     large = next((at for at in reversed(order) if one.flops(at) <= PROBE_FLOPS), order[0])
     rows, times, compiling = [], [], []
     for at in (order[0], large):
         probe = dataclasses.replace(cells, steps=min(cells.steps, 2))
-        probe = dataclasses.replace(probe, seeds=max(1, min(cells.group(at), int(PROBE_FLOPS / probe.flops(at) * cells.seeds))))
+        affordable = max(1, min(cells.group(at), int(PROBE_FLOPS / probe.flops(at) * cells.seeds_at(at))))
+        probe = dataclasses.replace(probe, seeds=dict.fromkeys(cells.seeds, affordable))
         seconds = [_time(probe, at) for _ in range(1 + PROBES)]
         times.append(min(seconds[1:]))
         compiling.append(seconds[0] - times[-1])
@@ -136,14 +137,14 @@ def calibrate(cells: Cells) -> Calibration:
 def _time(cells: Cells, at: dict[str, Any]) -> float:
     start = time.perf_counter()
     ensemble(
-        cells.problem_at(at), cells.unit, cells.scaling_at(at), depth=at["depth"], width=at["width"], seeds=cells.seeds, steps=cells.steps, dtype=cells.dtype,
-        memory=cells.memory, key=cells.key_at(at),
+        cells.problem_at(at), cells.unit, cells.scaling_at(at), depth=at["depth"], width=at["width"], seeds=cells.seeds_at(at), steps=cells.steps,
+        dtype=cells.dtype, memory=cells.memory, key=cells.key_at(at),
     )  # fmt: skip
     return time.perf_counter() - start
 
 
 def _seconds(cells: Cells, at: dict[str, Any], found: Calibration) -> float:
-    groups = math.ceil(cells.seeds / cells.group(at))
+    groups = math.ceil(cells.seeds_at(at) / cells.group(at))
     # All depths and alphas of a width share one program.
     compiled = at["depth"] == cells.axes["depth"][-1] and at.get("alpha") == cells.axes.get("alpha", [None])[0]
     return found.compile_s * compiled + found.block_s * cells.steps * at["depth"] * groups + found.flop_s * cells.flops(at)

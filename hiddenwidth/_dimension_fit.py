@@ -129,7 +129,7 @@ def _fit_observable(name: str, runs: xr.Dataset, error: DimensionError, limit: L
     values = {k: np.array([getattr(c, k) for c in cells]) for k in ("variance", "bias2")}
     draws = {k: np.stack([getattr(c, f"{k}_draws") for c in cells], 1) for k in values}
     fluctuation = fit_law(fluctuation_law(grid, name, error.reduced), grid, values["variance"], draws["variance"], variance_of_variance(cells), rng)
-    bias = fit_law(bias_law(grid, error.reduced), grid, values["bias2"], draws["bias2"], calibrated(cells, runs.sizes["seed"], draws["bias2"]), rng)
+    bias = fit_law(bias_law(grid, error.reduced), grid, values["bias2"], draws["bias2"], calibrated(cells, draws["bias2"]), rng)
     squares = getattr(error, name)[:, :, step]
     dims = np.array(error.dims, float)
     at_infinity, limit_se = fit_limit(dims, squares, error.reduced, bootstrap, rng)

@@ -45,12 +45,12 @@ def bias_law(grid: Grid, reduced: int) -> Law:
     return Law(("exponent_dim",), np.log(grid.dim)[:, None], (2.0,), 1 / grid.product**2, corrections, usable)
 
 
-def calibrated(cells: list[CellStatistics], seeds: int, draws: Float[np.ndarray, "draws cells"]) -> Callable:
+def calibrated(cells: list[CellStatistics], draws: Float[np.ndarray, "draws cells"]) -> Callable:
     """Sampling variance of B as a function of its mean, with one factor that makes it agree with the bootstrap where B is clear of its noise.
 
     The formula takes the bias to point nowhere in particular. Where it points along the largest fluctuations it is noisier, and the other way round.
     """
-    variance = variance_of_bias2(cells, seeds)
+    variance = variance_of_bias2(cells)
     value, seen = np.array([c.bias2 for c in cells]), draws.var(0, ddof=1)
     clear = value > NORMAL_95 * np.sqrt(seen)  # False for NaN
     factor = float(np.median(seen[clear] / variance(value[clear], clear))) if clear.any() else 1.0

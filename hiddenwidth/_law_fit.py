@@ -196,8 +196,8 @@ def variance_of_variance(cells: list[CellStatistics]):
     return lambda mean, used: relative[used] * mean**2
 
 
-def variance_of_bias2(cells: list[CellStatistics], seeds: int):
+def variance_of_bias2(cells: list[CellStatistics]):
     """Sampling variance of B: 4 tau B V/R + 2 tau (V/R)^2 with tau the pooled inverse effective dimension, and the reference's share."""
     tau = float(np.mean([c.bias_anisotropy for c in cells if np.isfinite(c.variance)] or [np.nan]))
-    noise = np.array([c.bias_variance / seeds + c.reference2 for c in cells])
+    noise = np.array([c.bias_variance / max(c.seeds, 1) + c.reference2 for c in cells])
     return lambda mean, used: 4 * tau * mean * noise[used] + 2 * tau * noise[used] ** 2

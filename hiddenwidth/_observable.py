@@ -30,11 +30,11 @@ class Observable(eqx.Module):
     width: Float[np.ndarray, " width"]
     usable: Bool[np.ndarray, "depth width"]  # run, and no member diverged
     diverged: Int[np.ndarray, "depth width"]
+    seeds: Int[np.ndarray, "depth width"]  # members of a cell; rows beyond are empty
 
-    @property
-    def seeds(self) -> int:
-        """Members in a cell."""
-        return self.members.shape[2]
+    def cell(self, i: int, j: int) -> Float[np.ndarray, "seed full"]:
+        """Members of one cell."""
+        return self.members[i, j, : self.seeds[i, j]]
 
     def project(self, x: Float[np.ndarray, "*axes full"]) -> Float[np.ndarray, "*axes small"]:
         """Coordinates in the span of the data: by symmetry the mean over initialisations lies there, and the noise of the rest is left out."""
@@ -63,7 +63,7 @@ def observe(name: str, runs: xr.Dataset, limit: Limit, depth: DepthError, steps:
 
     return Observable(
         name, flat(members), flat(at), flat(shift[:, rows]), basis, members.shape[-2], scale,
-        runs.depth.values.astype(float), runs.width.values.astype(float), (diverged == 0) & runs.done.values, diverged,
+        runs.depth.values.astype(float), runs.width.values.astype(float), (diverged == 0) & runs.done.values, diverged, runs.seeds.values,
     )  # fmt: skip
 
 
@@ -78,9 +78,9 @@ def statistics(seen: Observable, bootstrap: int, rng: np.random.Generator) -> li
         if not seen.usable[i, j]:
             cells.append(missing_cell(bootstrap))
             continue
-        deviation = seen.members[i, j] - limit - shift[i]
+        deviation = seen.cell(i, j) - limit - shift[i]
         reference2 = float(limit_noise.sum() + shift_noise[i].sum())
-        counts = seed_counts(seen.seeds, bootstrap, rng)
+        counts = seed_counts(len(deviation), bootstrap, rng)
         cells.append(cell_statistics(deviation, seen.project(deviation), shift[i], reference2, limit_draws + shift_draws[:, i], counts))
     return cells
 
@@ -100,7 +100,7 @@ def alignment(seen: Observable, bias2: Float[np.ndarray, " cells"]) -> float:
     dot = norm = 0.0
     for (i, j), bias in zip(np.ndindex(seen.usable.shape), bias2, strict=True):
         if bias > 0:  # False for NaN
-            mean = seen.project(seen.members[i, j].mean(0) - limit - shift[i])
+            mean = seen.project(seen.cell(i, j).mean(0) - limit - shift[i])
             dot += float(mean @ small[i])
             norm += math.sqrt(bias) * float(np.linalg.norm(small[i]))
     return float(np.clip(dot / norm, -1, 1)) if norm > 0 else 0.0

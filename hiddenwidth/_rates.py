@@ -104,7 +104,7 @@ def fit_rates(
 
 
 def _check(runs: xr.Dataset, limit: Limit, steps: int) -> None:
-    seeds = runs.sizes["seed"]
+    seeds = int(runs.seeds.values[runs.done.values].min(initial=runs.sizes["seed"]))
     if seeds < MIN_SEEDS:
         raise ValueError(f"seeds={seeds} is too few for an interval; expected at least {MIN_SEEDS}. Run the sweep with more seeds.")
     if limit.problem.dim != runs.sizes["dim"]:
@@ -129,7 +129,7 @@ def _fit_observable(seen: Observable, depth: DepthError, dim: float, bootstrap: 
     draws = {k: np.stack([getattr(c, f"{k}_draws") for c in cells], 1) for k in ("variance", "bias2", "error2")}
     law = fluctuation_law(grid, seen.fluctuation_scale)
     fluctuation = fit_law(law, grid, variance, draws["variance"], variance_of_variance(cells), rng)
-    bias = fit_law(bias_law(grid), grid, bias2, draws["bias2"], variance_of_bias2(cells, seen.seeds), rng)
+    bias = fit_law(bias_law(grid), grid, bias2, draws["bias2"], variance_of_bias2(cells), rng)
     curve = np.sqrt(np.mean((depth.hidden if name == "hidden" else depth.output) ** 2, axis=(-1, -2)))
     depth_fit = fit_depth(np.asarray(depth.depths, float), curve)
 

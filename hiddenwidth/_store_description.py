@@ -18,7 +18,7 @@ from ._durable import Claims, DurableStore, flush, flush_tree, write_file
 from ._grid import Layout
 
 #: Version of the layout of `_store.py`.
-SCHEMA = 1
+SCHEMA = 2
 RUNS, DONE, CLAIMS, CONFIG = "runs.zarr", "done", "claims", "config.json"
 #: What both copies of the configuration hold.
 IDENTITY = ("schema", "config", "config_sha256", "versions")

@@ -2,7 +2,7 @@
 
 import functools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,7 @@ def sweep(
     widths: Sequence[int],
     dims: Sequence[int] | None = None,
     alphas: Sequence[float] | None = None,
-    seeds: int,
+    seeds: int | Mapping[int, int],
     steps: int,
     dtype: Any = jnp.float32,
     hidden_steps: tuple[int, ...] | None = None,
@@ -59,7 +59,8 @@ def sweep(
 
     **Arguments:**
 
-    - `depths`, `widths`: the grid. `seeds`: members a cell; every cell has its own, independent of those of other cells.
+    - `depths`, `widths`: the grid. `seeds`: members a cell, one number or one for each width, as in `{1: 1024, 16: 128}`; every cell has its own, independent
+      of those of other cells.
     - `dims`: embedding dimensions D. At each the data are embedded anew, `problem.with_dim(D, key=fold_in(fold_in(key, 2**31 - 1), D), embedding=embedding)`.
     - `alphas`: multipliers of the branch, `lazy` with the learning rates of `scaling`.
     - `memory`: bytes for weights and saved states, shared by the cells that run at once on one machine or in one worker process of a cluster.
@@ -71,7 +72,8 @@ def sweep(
     - the rest: as for `ensemble`.
 
     **Returns:** a dataset with `hidden (depth, width, seed, recorded, batch, dim)`, `output (depth, width, seed, step, batch, out)`, `loss`, `diverged_at`
-    (-1: did not), `wall_s`, and in its attributes configuration, versions, device, dtype. With `dims` there is an axis `embedding_dim` after `width`, and
+    (-1: did not), `seeds` (members of the cell; the arrays are NaN, `diverged_at` -1 beyond), `wall_s`, and in its attributes configuration, versions, device,
+    dtype. With `dims` there is an axis `embedding_dim` after `width`, and
     `hidden` is NaN beyond a cell's own dimension; with `alphas` an axis `alpha` after these. With a `store` arrays are read when they are used (`open_sweep`).
 
     **Raises:** `Interrupted` on Ctrl-C, with the finished cells in its `runs`; `ValueError` for a store that holds another configuration; `OSError` for a full
@@ -116,8 +118,8 @@ def train_cell(cells: Cells, at: dict[str, Any]) -> dict[str, Any]:
     if (here := provenance()["versions"]["hiddenwidth"]) != cells.version:
         raise ValueError(f"this worker has hiddenwidth {here}; expected {cells.version}, as in the process that asks. Install the same one everywhere.")
     members = ensemble(
-        cells.problem_at(at), cells.unit, cells.scaling_at(at), depth=at["depth"], width=at["width"], seeds=cells.seeds, steps=cells.steps, dtype=cells.dtype,
-        hidden_steps=cells.recorded, memory=cells.memory / cells.at_once, deepest=cells.axes["depth"][-1], key=cells.key_at(at),
+        cells.problem_at(at), cells.unit, cells.scaling_at(at), depth=at["depth"], width=at["width"], seeds=cells.seeds_at(at), steps=cells.steps,
+        dtype=cells.dtype, hidden_steps=cells.recorded, memory=cells.memory / cells.at_once, deepest=cells.axes["depth"][-1], key=cells.key_at(at),
     )  # fmt: skip
-    seen = {"hidden": members.hidden, "output": members.output, "loss": members.loss, "diverged_at": members.diverged_at}
+    seen = {"hidden": members.hidden, "output": members.output, "loss": members.loss, "diverged_at": members.diverged_at, "seeds": cells.seeds_at(at)}
     return seen | {"wall_s": time.perf_counter() - start}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -34,7 +35,7 @@ class Cells:
     unit: AbstractUnit
     scaling: Scaling
     axes: dict[str, list]
-    seeds: int
+    seeds: dict[int, int]  # of every width
     steps: int
     recorded: tuple[int, ...]
     dtype: np.dtype
@@ -69,7 +70,7 @@ class Cells:
         recorded = check_hidden_steps(hidden_steps, positive_int("steps", steps))
         data = tuple(int(x) for x in np.asarray(jax.random.key_data(key)))
         cells = cls(
-            problem, unit, scaling, axes, positive_int("seeds", seeds), steps, recorded, check_dtype(dtype), embedding, memory, at_once,
+            problem, unit, scaling, axes, check_seeds(seeds, axes["width"]), steps, recorded, check_dtype(dtype), embedding, memory, at_once,
             str(jax.random.key_impl(key)), data, provenance()["versions"]["hiddenwidth"],
         )  # fmt: skip
         for at in cells.corners():
@@ -102,12 +103,16 @@ class Cells:
             {k: values[-1] for k, values in self.axes.items()} | ({} if d is None else {"embedding_dim": d}) for d in self.axes.get("embedding_dim", [None])
         ]
 
+    def seeds_at(self, at: dict[str, Any]) -> int:
+        """Members of a cell."""
+        return self.seeds[at["width"]]
+
     def group(self, at: dict[str, Any]) -> int:
         """Members of a cell that are trained abreast, on all devices; `ValueError` when none fits into the memory."""
-        problem, devices = self.problem_at(at), len(seed_devices(self.seeds))
-        share = -(-self.seeds // devices)
-        each = members_abreast(problem, self.unit, at["depth"], at["width"], share, self.dtype.itemsize, self.memory / self.at_once, devices)
-        return min(self.seeds, devices * each)
+        problem, seeds = self.problem_at(at), self.seeds_at(at)
+        devices = len(seed_devices(seeds))
+        each = members_abreast(problem, self.unit, at["depth"], at["width"], -(-seeds // devices), self.dtype.itemsize, self.memory / self.at_once, devices)
+        return min(seeds, devices * each)
 
     def _fold(self, *numbers: int) -> Key[Array, ""]:
         key = jax.random.wrap_key_data(jnp.asarray(self.key_data, jnp.uint32), impl=self.key_kind)
@@ -122,20 +127,21 @@ class Cells:
         """
         dim = int(at.get("embedding_dim", self.problem.dim))
         weights = at["depth"] * at["width"] * sum(count for _, count in self.unit.laws(dim))
-        return 6.0 * len(self.problem.inputs) * weights * self.steps * self.seeds
+        return 6.0 * len(self.problem.inputs) * weights * self.steps * self.seeds_at(at)
 
     def layout(self) -> Layout:
         """Axes and arrays of the dataset."""
         batch, out = self.problem.targets.shape
-        widest, r, k = max(self.axes.get("embedding_dim", [self.problem.dim])), len(self.recorded), self.steps + 1
+        widest, most, r, k = max(self.axes.get("embedding_dim", [self.problem.dim])), max(self.seeds.values()), len(self.recorded), self.steps + 1
         fields = {
-            "hidden": Field(("seed", "recorded", "batch", "dim"), (self.seeds, r, batch, int(widest)), self.dtype, np.nan),
-            "output": Field(("seed", "step", "batch", "out"), (self.seeds, k, batch, out), self.dtype, np.nan),
-            "loss": Field(("seed", "step"), (self.seeds, k), self.dtype, np.nan),
-            "diverged_at": Field(("seed",), (self.seeds,), np.dtype(np.int32), -1),
+            "hidden": Field(("seed", "recorded", "batch", "dim"), (most, r, batch, int(widest)), self.dtype, np.nan),
+            "output": Field(("seed", "step", "batch", "out"), (most, k, batch, out), self.dtype, np.nan),
+            "loss": Field(("seed", "step"), (most, k), self.dtype, np.nan),
+            "diverged_at": Field(("seed",), (most,), np.dtype(np.int32), -1),
+            "seeds": Field((), (), np.dtype(np.int32), 0),
             "wall_s": Field((), (), np.dtype(np.float64), np.nan),
         }
-        return Layout(self.axes, fields, {"seed": list(range(self.seeds)), "step": list(range(k)), "recorded": list(self.recorded)})
+        return Layout(self.axes, fields, {"seed": list(range(most)), "step": list(range(k)), "recorded": list(self.recorded)})
 
     def config(self) -> dict[str, Any]:
         """Everything that the numbers depend on, beyond rounding: what a store is recognised by."""
@@ -149,7 +155,7 @@ class Cells:
             "unit": fingerprint(self.unit),
             "scaling": fingerprint(self.scaling),
             **{f"{name}s": values for name, values in self.axes.items()},
-            "seeds": self.seeds,
+            "seeds": {str(width): seeds for width, seeds in self.seeds.items()},
             "steps": self.steps,
             "hidden_steps": list(self.recorded),
             "dtype": str(self.dtype),
@@ -169,3 +175,12 @@ class Cells:
             "key": json.dumps(list(self.key_data)),
             **{name: value if isinstance(value, (str, int, float)) else json.dumps(value) for name, value in provenance().items()},
         }
+
+
+def check_seeds(seeds: int | Mapping[int, int], widths: list[int]) -> dict[int, int]:
+    """Members of the cells of every width."""
+    if not isinstance(seeds, Mapping):
+        return dict.fromkeys(widths, positive_int("seeds", seeds))
+    if set(seeds) != set(widths):
+        raise ValueError(f"seeds has the widths {sorted(seeds)} and the grid {widths}; expected a number for each width of the grid.")
+    return {width: positive_int(f"seeds[{width}]", seeds[width]) for width in widths}

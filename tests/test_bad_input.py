@@ -70,6 +70,8 @@ CASES = [
     (lambda: hw.ensemble(sine(), hw.TwoLayer(), hw.mlu(), depth=4, width=2, seeds=2, steps=1, deepest=3, key=KEY), "deepest=3 is below depth=4; expected at least that"),
     (lambda: hw.sweep(sine(), hw.TwoLayer(), hw.mlu(), depths=[], widths=[1], seeds=2, steps=1, key=KEY), r"depths=\[\] and widths=\[1\]: expected at least one"),
     (lambda: hw.sweep(sine(), hw.TwoLayer(), hw.mlu(), depths=[-4], widths=[1], seeds=2, steps=1, key=KEY), "depths=-4 is not possible"),
+    (lambda: hw.sweep(sine(), hw.TwoLayer(), hw.mlu(), depths=[4], widths=[1, 2], seeds={1: 2}, steps=1, key=KEY), r"seeds has the widths \[1\] and the grid \[1, 2\]; expected a number for each"),
+    (lambda: hw.sweep(sine(), hw.TwoLayer(), hw.mlu(), depths=[4], widths=[1], seeds={1: 0}, steps=1, key=KEY), r"seeds\[1\]=0 is not possible"),
     (lambda: grid(dims=[]), r"dims=\[\] is empty; expected at least one, or dims=None"),
     (lambda: grid(dims=[4, 0]), "dims=0 is not possible; expected a whole number of at least 1"),
     (lambda: grid(alphas=[]), r"alphas=\[\] is empty; expected at least one, or alphas=None"),

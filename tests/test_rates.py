@@ -66,6 +66,22 @@ def test_cells_are_independent_of_the_grid(measured):
     assert np.abs(gap[:, 0]).min() > 1e-5  # same LM, same seed number, different networks
 
 
+def test_cells_with_fewer_seeds_weigh_less(measured):
+    """Rows beyond a cell's own seeds are no members, and its standard error is that of the members it has."""
+    _, limit, runs, depth = measured
+    fewer, few = runs.copy(deep=True), 50
+    at = {"width": 4, "seed": slice(few, None)}
+    for name in ("hidden", "output", "loss"):
+        fewer[name].loc[at] = np.nan
+    fewer["seeds"].loc[{"width": 4}] = few
+    whole, fit = (hw.fit_rates(r, limit, depth).data.sel(observable="hidden") for r in (runs, fewer))
+    members = runs.hidden.sel(recorded=4, width=4).values[:, :few].astype(float)
+    np.testing.assert_allclose(fit.variance.sel(width=4), members.var(1, ddof=1).mean((-1, -2)), rtol=1e-6)
+    np.testing.assert_allclose(fit.variance.sel(width=[1, 2]), whole.variance.sel(width=[1, 2]), rtol=1e-12)
+    ratio = float((fit.variance_se / whole.variance_se).sel(width=4).mean())
+    assert 1.5 < ratio < 2.6  # sqrt(200/50), itself uncertain
+
+
 def test_cell_with_a_diverged_member_is_left_out(measured):
     _, limit, runs, depth = measured
     hurt = runs.copy(deep=True)

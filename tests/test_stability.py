@@ -141,7 +141,8 @@ def test_growth_law_is_recognised(kind, law):
         ({"learning_rates": (1.0, 1.0)}, "expected at least one, each once"),
         ({"learning_rates": (-1.0,)}, "learning_rates=-1.0 is not possible"),
         ({"dims": (16, 32)}, r"dims=\(16, 32\) is too few for an exponent; expected at least 3"),
-        ({"seeds": 4}, "seeds=4 is too few for an interval"),
+        ({"seeds": (4,)}, "seeds=4 is too few for an interval"),
+        ({"seeds": (16, 16, 16, 16)}, "does not go with widths=.*; expected one number, or one for each width"),
         ({"depths": ()}, r"depths=\(\) is empty"),
         ({"steps": 0}, "steps=0 is not possible"),
         ({"law": "skewed"}, "law='skewed' has no limit at D = infinity"),
@@ -158,7 +159,7 @@ def test_command_explains_bad_input(options, message, tmp_path):
 def test_command_writes_a_record_that_draws_itself(tmp_path):
     out = tmp_path / "run"
     config = command.HorizonConfig(
-        out=out, progress=False, quick=True, steps=4, dim=4, learning_rates=(0.5, 1.0), depths=(8, 16, 32), widths=(1, 2), seeds=16, dims=(16, 64, 256)
+        out=out, progress=False, quick=True, steps=4, dim=4, learning_rates=(0.5, 1.0), depths=(8, 16, 32), widths=(1, 2), seeds=(20, 16), dims=(16, 64, 256)
     )
     outcome = command.run(config)
     assert outcome.status == 0, outcome.text

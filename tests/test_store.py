@@ -16,6 +16,7 @@ from benchmarks.engine._sweeper import full_after
 from hiddenwidth._durable import Claims, uninterrupted, write_file
 from hiddenwidth._grid import Field, Layout, Memory, on_threads, run_grid
 from hiddenwidth._store import Store, StoreError
+from hiddenwidth._store_description import SCHEMA
 
 LAYOUT = Layout(
     {"depth": [2, 4], "width": [1, 3]},
@@ -327,8 +328,8 @@ def test_folders_that_are_no_store_are_refused(tmp_path):
         hw.open_sweep(tmp_path / "mine")
     run(tmp_path / "s")
     config = tmp_path / "s" / "config.json"
-    config.write_text(config.read_text().replace('"schema": 1', '"schema": 7'))
-    with pytest.raises(ValueError, match=r"has schema 7; expected 1. Read it with the version of hiddenwidth that wrote it"):
+    config.write_text(config.read_text().replace(f'"schema": {SCHEMA}', '"schema": 7'))
+    with pytest.raises(ValueError, match=rf"has schema 7; expected {SCHEMA}. Read it with the version of hiddenwidth that wrote it"):
         hw.open_sweep(tmp_path / "s")
 
 

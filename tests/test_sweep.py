@@ -59,6 +59,17 @@ def test_hidden_states_are_padded_with_nan(full):
     assert np.isnan(small.isel(dim=slice(3, None))).all()
 
 
+def test_every_width_may_have_a_number_of_seeds_of_its_own(tmp_path, full):
+    """The members are those of the larger sweep; beyond them the arrays are empty, also from a store."""
+    stored = sweep(depths=[2, 3], dims=[6, 3], alphas=[2.0, 0.5], widths=[2, 3], seeds={2: 3, 3: 2}, store=tmp_path / "s")
+    assert (stored.seeds.sel(width=2) == 3).all()
+    assert (stored.seeds.sel(width=3) == 2).all()
+    for name in ("hidden", "output", "loss"):
+        assert np.isfinite(stored[name].sel(width=2, embedding_dim=6)).all()
+        np.testing.assert_allclose(stored[name].sel(width=3).isel(seed=slice(2)), full[name].sel(width=3).isel(seed=slice(2)), rtol=3e-6, atol=1e-6)
+        assert np.isnan(stored[name].sel(width=3).isel(seed=2)).all()
+
+
 def test_store_gives_the_numbers_of_memory(tmp_path, full, monkeypatch):
     stored = sweep(depths=[2, 3], dims=[6, 3], alphas=[2.0, 0.5], store=tmp_path / "s")
     for name in ("hidden", "output", "loss", "diverged_at", "done"):

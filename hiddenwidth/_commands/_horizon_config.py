@@ -20,7 +20,7 @@ class Sizes:
 
     depths: tuple[int, ...]
     widths: tuple[int, ...]
-    seeds: int
+    seeds: tuple[int, ...]  # one for each width, or one for all
     log2_points: int
     reference_depths: tuple[int, ...]
     dims: tuple[int, ...]
@@ -28,9 +28,13 @@ class Sizes:
     recorded: tuple[int, ...]
     depth_log2_points: int
 
+    def seeds_by_width(self) -> dict[int, int]:
+        """Members of the cells of every width."""
+        return dict(zip(self.widths, self.seeds * len(self.widths) if len(self.seeds) == 1 else self.seeds, strict=True))
 
-DEFAULT = Sizes((16, 32, 64, 128), (1, 4, 16), 1024, 12, (32, 64, 128, 256, 512), (64, 128, 256, 512, 1024, 2048, 4096), 24, RECORDED, 9)
-QUICK = Sizes((16, 32, 64), (2, 4), 48, 10, (16, 32, 64, 128), (64, 256, 1024, 4096), 8, (1, 4, 16, 40, 64), 7)
+
+DEFAULT = Sizes((8, 32, 128, 512), (1, 4, 16), (1536, 768, 384), 12, (32, 64, 128, 256, 512), (256, 512, 1024, 2048, 4096, 8192, 16384), 24, RECORDED, 9)
+QUICK = Sizes((16, 32, 64), (2, 4), (48,), 10, (16, 32, 64, 128), (256, 1024, 4096, 16384), 8, (1, 4, 16, 40, 64), 7)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,8 +54,8 @@ class HorizonConfig(ProblemOptions):
     """Depths L of the networks."""
     widths: tuple[int, ...] | None = None
     """Widths M of the networks."""
-    seeds: int | None = None
-    """Independent initialisations in every cell."""
+    seeds: tuple[int, ...] | None = None
+    """Independent initialisations in every cell: one number, or one for each of the widths."""
     dims: tuple[int, ...] | None = None
     """Embedding dimensions at which the limit is compared with D = infinity."""
     out: Path = Path("results/horizon")
@@ -82,5 +86,8 @@ def check(config: HorizonConfig, sizes: Sizes) -> None:
         raise ValueError(f"learning_rates={config.learning_rates} is not possible; expected at least one, each once.")
     for rate in config.learning_rates:
         positive_float("learning_rates", rate)
-    if positive_int("seeds", sizes.seeds) < MIN_SEEDS:
-        raise ValueError(f"seeds={sizes.seeds} is too few for an interval; expected at least {MIN_SEEDS}.")
+    if len(sizes.seeds) not in (1, len(sizes.widths)):
+        raise ValueError(f"seeds={sizes.seeds} does not go with widths={sizes.widths}; expected one number, or one for each width.")
+    for number in sizes.seeds:
+        if positive_int("seeds", number) < MIN_SEEDS:
+            raise ValueError(f"seeds={number} is too few for an interval; expected at least {MIN_SEEDS}.")

@@ -12,14 +12,19 @@ class Outcome(NamedTuple):
     text: str
 
 
+def wholly_diverged(runs: xr.Dataset) -> xr.DataArray:
+    """Cells of a sweep in which every member diverged."""
+    return ((runs.diverged_at >= 0).sum("seed") == runs.seeds) & runs.done
+
+
 def all_diverged(runs: xr.Dataset) -> str:
     """Name the cells in which every member diverged, or say nothing."""
-    lost = (runs.diverged_at >= 0).all("seed")
+    lost = wholly_diverged(runs)
     cells = [(int(d), int(w)) for d in runs.depth.values for w in runs.width.values if bool(lost.sel(depth=d, width=w))]
     if not cells:
         return ""
     depth, width = cells[0]
-    first = int(runs.diverged_at.sel(depth=depth, width=width).min())
+    first = int(runs.diverged_at.sel(depth=depth, width=width).isel(seed=slice(int(runs.seeds.sel(depth=depth, width=width)))).min())
     return f"Every member diverged in {len(cells)} of {lost.size} cells, the first being depth={depth} width={width} (from step {first})."
 
 

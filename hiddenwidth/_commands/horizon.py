@@ -96,8 +96,8 @@ def _measure(config: HorizonConfig, sizes: Sizes, problem: Problem, unit: TwoLay
     stable = stability(problem, unit, scaling, steps=config.steps, key=jax.random.fold_in(key, 3))
     at = tuple(sorted({k for k in (*sizes.recorded, config.steps, reach.step, flat.step) if 1 <= k <= config.steps}))
     runs = sweep(
-        problem, unit, scaling, depths=sizes.depths, widths=sizes.widths, seeds=sizes.seeds, steps=config.steps, hidden_steps=at, dtype=jnp.dtype(config.dtype),
-        memory=config.memory, progress=progress, key=jax.random.fold_in(key, 1),
+        problem, unit, scaling, depths=sizes.depths, widths=sizes.widths, seeds=sizes.seeds_by_width(), steps=config.steps, hidden_steps=at,
+        dtype=jnp.dtype(config.dtype), memory=config.memory, progress=progress, key=jax.random.fold_in(key, 1),
     )  # fmt: skip
     everyone = all_diverged(runs)
     if everyone:
@@ -167,9 +167,13 @@ def draw(out: Path) -> None:
 
     record = _record.read(out, "horizon")
     c = record.info["config"]
-    axes = plot.horizon(record.data, title=f"{c['problem']}: D = {c['dim']}, {c['activation']} units, {c['seeds']} initialisations a point (bars: 95 %)")
+    axes = plot.horizon(record.data, title=f"{c['problem']}: D = {c['dim']}, {c['activation']} units, {_many(c['seeds'])} initialisations a point (bars: 95 %)")
     axes[0, 0].figure.savefig(out / "horizon.png", dpi=110)
     plt.close(axes[0, 0].figure)
+
+
+def _many(seeds: list[int]) -> str:
+    return str(seeds[0]) if len(set(seeds)) == 1 else f"{min(seeds)} to {max(seeds)}"
 
 
 def _report(config: HorizonConfig, found: dict[float, Measured], wall: float) -> str:

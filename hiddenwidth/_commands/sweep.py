@@ -23,7 +23,7 @@ from .._store import open_sweep
 from .._store_description import StoreWarning
 from .._sweep import Interrupted, sweep
 from .._two_layer import TwoLayer
-from ._outcome import Outcome
+from ._outcome import Outcome, wholly_diverged
 from ._sweep_config import DIMS, SweepConfig as SweepConfig
 
 #: Rows of a table on the terminal.
@@ -72,7 +72,7 @@ def _finished(out: Path) -> bool:
 
 
 def _outcome(config: SweepConfig, runs: xr.Dataset) -> Outcome:
-    lost = (runs.diverged_at >= 0).all("seed")
+    lost = wholly_diverged(runs)
     text = (
         f"{_cell_table(runs)}\n{_progress(runs)} in {config.out}, which hiddenwidth.open_sweep({str(config.out)!r}) opens as an xarray.Dataset: "
         "hidden, output, loss of every member."
