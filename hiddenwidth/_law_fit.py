@@ -7,9 +7,10 @@ The error law is the first term of an expansion in 1/L and x = D/(LM), and netwo
 
     corrections = e_1/L + f_1 x + e_2/L^2 + f_2 x^2 + g x/L
 
-First orders are free. Second orders have the prior N(0, size^2) with sizes fixed beforehand, the products of the usual sizes of
-the first orders (2 for 1/L, 1/2 for x). They widen every interval by what a neglected order of that size could do, and most where
-LM is small; without them a grid with many seeds rejects a true law.
+First orders are free. Second orders have the prior N(0, size^2), its sizes the products of those of the first orders: of their usual sizes, fixed beforehand
+(2 for 1/L, 1/2 for x), and of the fitted ones where these are larger (e^2 less its squared standard error, which is unbiased). Training may lower the
+leading term while the next orders stay; relative to it they are then large, the second with the first. The priors widen every interval by what a neglected
+order of that size could do, and most where LM is small; without them a grid with many seeds rejects a true law.
 
 Range rule: start from the cells with LM >= D, x <= 1, in which no member diverged; while chi-square rejects the fit at 1 %,
 drop the cells with the smallest LM, as long as three more cells than free coefficients remain.
@@ -17,6 +18,7 @@ drop the cells with the smallest LM, as long as three more cells than free coeff
 A law of another kind brings corrections, a range and an order of dropping of its own (`Law`).
 """
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -28,11 +30,13 @@ from ._depth_fit import Estimate
 from ._statistics import NORMAL_95, CellStatistics
 
 REJECT = 0.01
+#: Usual sizes of the first orders in 1/L and in x = D/(LM), and the largest square that a prior follows (then no cell near x = 1 counts).
+USUAL_DEPTH, USUAL_X, LARGEST = 2.0, 0.5, 1e4
 SPARE_CELLS = 3
 
 RANGE_RULE = (
     "cells with LM >= D and no divergence; while chi-square rejects at 1 %, the cells with the smallest LM are dropped; "
-    "corrections of first order in 1/L and D/(LM) free, of second order with priors of sizes 4, 1/4 and 2"
+    "corrections of first order in 1/L and D/(LM) free, of second order with priors of sizes 4, 1/4 and 2, larger where the first orders are"
 )
 
 
@@ -113,7 +117,7 @@ def fit_law(law: Law, grid: Grid, values, draws, variance, rng: np.random.Genera
         if "constant" not in columns or used.sum() < free + 1:
             missing = Estimate(np.nan, np.nan, np.nan)
             return LawFit(missing, dict.fromkeys(law.names, missing), np.full(len(used), np.nan), np.nan, 0, np.nan, np.nan, used, {})
-        fitted = _fit(columns, used, values / power, variance, power)
+        columns, fitted = _settle(law, grid, columns, used, values / power, variance, power)
         smaller = used & (size > size[used].min())
         if fitted.p_value >= REJECT or smaller.sum() < free + SPARE_CELLS:
             break
@@ -133,6 +137,21 @@ def fit_law(law: Law, grid: Grid, values, draws, variance, rng: np.random.Genera
     return LawFit(constant, exponents, mean, float(fixed.chi2), fixed.dof, fixed.p_value, fitted.p_value, used, corrections)
 
 
+def _settle(law: Law, grid: Grid, columns, used, values, variance, power):
+    """Fit, and let the priors of second orders follow the fitted first orders until they no longer grow: (columns with their priors, fit)."""
+    depth2, x2 = USUAL_DEPTH**2, USUAL_X**2
+    while True:
+        fitted = _fit(columns, used, values, variance, power)
+        if law.corrections is not None:
+            return columns, fitted
+        found = {name: b**2 - s**2 for name, b, s in zip(columns, fitted.beta, fitted.se, strict=True)}
+        larger = min(max(depth2, found.get("1/L", 0.0)), LARGEST), min(max(x2, found.get("x", 0.0)), LARGEST)
+        if not (larger[0] > 1.01 * depth2 or larger[1] > 1.01 * x2):
+            return columns, fitted
+        depth2, x2 = larger
+        columns = columns | {name: pair for name, pair in expansion(grid, depth2, x2).items() if np.isfinite(pair[1])}
+
+
 def _columns(law: Law, grid: Grid, used) -> dict[str, tuple[Float[np.ndarray, " cells"], float]]:
     """Name -> (column over all cells, prior size). Free columns are added in this order while they raise the rank and leave a degree of freedom."""
     corrections = expansion(grid) if law.corrections is None else law.corrections
@@ -147,10 +166,10 @@ def _columns(law: Law, grid: Grid, used) -> dict[str, tuple[Float[np.ndarray, " 
     return columns | {name: pair for name, pair in corrections.items() if name not in free}
 
 
-def expansion(grid: Grid) -> Corrections:
-    """Next orders in 1/L and x = D/(LM): the first free, the second with priors."""
+def expansion(grid: Grid, depth2: float = USUAL_DEPTH**2, x2: float = USUAL_X**2) -> Corrections:
+    """Next orders in 1/L and x = D/(LM): the first free, the second with priors, from the squares of the first orders' sizes."""
     x, y = 1.0 / grid.depth, grid.dim / grid.product
-    return {"1/L": (x, np.inf), "x": (y, np.inf), "1/L^2": (x**2, 4.0), "x^2": (y**2, 0.25), "x/L": (x * y, 2.0)}
+    return {"1/L": (x, np.inf), "x": (y, np.inf), "1/L^2": (x**2, depth2), "x^2": (y**2, x2), "x/L": (x * y, 2 * math.sqrt(depth2 * x2))}
 
 
 def _free(columns) -> int:

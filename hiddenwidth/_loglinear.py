@@ -22,9 +22,10 @@ TOLERANCE = 1e-9
 
 
 class LogLinear(NamedTuple):
-    """A fit: coefficients, goodness of fit, and whether Gauss-Newton settled."""
+    """A fit: coefficients and their standard errors, goodness of fit, and whether Gauss-Newton settled."""
 
     beta: Float[np.ndarray, "*draws terms"]
+    se: Float[np.ndarray, "*draws terms"]
     chi2: Float[np.ndarray, "*draws"]
     dof: int
     converged: Bool[np.ndarray, "*draws"]
@@ -48,23 +49,31 @@ def fit(
     start = _start(design, precision == 0, np.atleast_2d(values)[0]) if start is None else start
     beta = np.broadcast_to(start, (*values.shape[:-1], design.shape[1])).copy()
     converged = np.zeros(values.shape[:-1], bool)
-    for _ in range(ITERATIONS):
+
+    def linearise(beta):
+        """Values less mean with their weights, and the equilibrated normal matrix (columns differ by orders of magnitude) with its scales."""
         mean = np.exp(np.clip(beta @ design.T, -300, 300))
         weight = 1.0 / variance(mean)
         jacobian = mean[..., None] * design
         normal = np.swapaxes(jacobian, -1, -2) @ (weight[..., None] * jacobian) + np.diag(precision)
         slope = np.einsum("...ci,...c->...i", jacobian, weight * (values - mean)) - precision * (beta - prior_centre)
-        scale = np.sqrt(np.einsum("...ii->...i", normal)) + 1e-300  # equilibrate: columns differ by orders of magnitude
-        step = np.linalg.solve(normal / scale[..., None] / scale[..., None, :] + 1e-13 * np.eye(design.shape[1]), (slope / scale)[..., None])[..., 0] / scale
+        scale = np.sqrt(np.einsum("...ii->...i", normal)) + 1e-300
+        return slope, normal / scale[..., None] / scale[..., None, :] + 1e-13 * np.eye(design.shape[1]), scale
+
+    for _ in range(ITERATIONS):
+        slope, normal, scale = linearise(beta)
+        step = np.linalg.solve(normal, (slope / scale)[..., None])[..., 0] / scale
         size = np.abs(step @ design.T).max(-1)
         step = step * np.minimum(1.0, MAX_STEP / np.maximum(size, 1e-300))[..., None]
         beta = beta + step
         converged = size < TOLERANCE
         if np.all(converged):
             break
+    _, normal, scale = linearise(beta)
+    se = np.sqrt(np.maximum(np.einsum("...ii->...i", np.linalg.inv(normal)), 0.0)) / scale
     mean = np.exp(np.clip(beta @ design.T, -300, 300))
     chi2 = np.sum((values - mean) ** 2 / variance(mean), axis=-1) + np.sum(precision * (beta - prior_centre) ** 2, axis=-1)
-    return LogLinear(beta, chi2, design.shape[0] - int(np.sum(precision == 0)), converged)
+    return LogLinear(beta, se, chi2, design.shape[0] - int(np.sum(precision == 0)), converged)
 
 
 def _start(design: Float[np.ndarray, "cells terms"], free: Bool[np.ndarray, " terms"], values: Float[np.ndarray, " cells"]) -> Float[np.ndarray, " terms"]:
