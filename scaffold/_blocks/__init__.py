@@ -1,0 +1,1 @@
+"""Zero-initialised residual blocks, one family a class, and how they are told from dead ones."""

@@ -1,0 +1,1 @@
+"""Normalised residual networks: branches, layers, whole networks and their sites."""
