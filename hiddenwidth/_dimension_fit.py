@@ -37,7 +37,7 @@ SOURCE = {"depth": "Theorem 1, 1/L", "fluctuation": "Theorem 1, sqrt(D/(LM))", "
 RANGE_RULE = (
     "cells with LM >= 4 D and no divergence; while chi-square rejects at 1 %, the cells with the smallest LM/D are dropped; corrections of first order in "
     "1/L, D/(LM) and (hidden states, bias) r/D free, of second order with priors; Mean ODE(D): r/D free, its square and cube with priors of sizes 16 and 64, "
-    "the smallest D dropped while points scatter about the law by more than 1 %"
+    "the smallest D dropped while points scatter about the law by more than 1 %, a scatter that intervals contain"
 )
 
 

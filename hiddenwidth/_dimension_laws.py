@@ -15,8 +15,9 @@ from ._law_fit import Corrections, Grid, Law, LawFit, expansion, fit_law, varian
 from ._shape_law import next_orders
 from ._statistics import NORMAL_95, CellStatistics, seed_counts
 
-#: Relative scatter of mean squares of Mean ODE(D) about their law, by which it is judged and small D are dropped. The draws are common to all D: what they
-#: leave of a single point is far less than their spread, which is common to all points.
+#: Relative scatter of mean squares of Mean ODE(D) about their law: by it the law is judged, small D are dropped and intervals widened. The draws are common
+#: to all D, so their spread, common to all points, says nothing of it. After many steps the units are rough in depth-time, responses to the embeddings stop
+#: being smooth, and points scatter by up to this much whatever the tolerance.
 SCATTER = 0.01
 
 #: Cells with LM >= 4 D: their expansion parameter spans a factor of eight, and stays below 1/4.
@@ -63,5 +64,6 @@ def fit_limit(dims: Float[np.ndarray, " dim"], squares: Float[np.ndarray, "dim d
     law = Law(("exponent",), np.log(dims)[:, None], (-1.0,), 1.0, {"w": (w, np.inf), "w^2": (w**2, 16.0), "w^3": (w**3, 64.0)}, np.ones(len(dims), bool), dims)
     counts = seed_counts(squares.shape[1], bootstrap, rng) / squares.shape[1]
     grid = Grid(np.ones(len(dims)), np.ones(len(dims)), dims)
-    fit: LawFit = fit_law(law, grid, squares.mean(1), counts @ squares.T, lambda mean, used: (SCATTER * mean) ** 2, rng)
+    draws = counts @ squares.T * np.exp(SCATTER * rng.standard_normal((bootstrap, len(dims))))
+    fit: LawFit = fit_law(law, grid, squares.mean(1), draws, lambda mean, used: (SCATTER * mean) ** 2, rng)
     return fit, squares.std(1, ddof=1) / np.sqrt(squares.shape[1])

@@ -6,8 +6,8 @@ r"""Directions V of a family h = V a(u), from the signal matrix C = E[G a^T] and
     function     E|V a|^2 = 1        -C A^-1 / sqrt(tr C A^-1 C^T)       sqrt(tr C A^-1 C^T)
     newton       none                -H^-1 C A^-1                        twice the gain, for a quadratic loss with Hessian H
 
-A rank r keeps the r largest singular directions, of C for frobenius and spectral and of C A^(-1/2) for function and newton: r new neurons. Rank r with frobenius is
-GradMax; function with deflated gradients is TINY. The larger signal is not the larger gain: compare s^2/(2 beta).
+A rank r keeps the r largest singular directions, of C for frobenius and spectral and of C A^(-1/2) for function and newton: r new neurons. Rank r with
+frobenius is GradMax; function with deflated gradients is TINY. The larger signal is not the larger gain: compare s^2/(2 beta).
 """
 
 import math

@@ -37,8 +37,11 @@ class Expanded(eqx.Module):
 
     def above(self, u: Float[Array, "*positions dim"]) -> Float[Array, " out"]:
         """f_theta from u."""
-        total = u + self.block(u)
-        return self.split.top(total if self.norm is None else self.norm(total))
+        return self.after(u, self.block(u))
+
+    def after(self, u: Float[Array, "*positions dim"], h: Float[Array, "*positions dim"]) -> Float[Array, " out"]:
+        """f from u and what the block adds."""
+        return self.split.top(u + h if self.norm is None else self.norm(u + h))
 
     def moved(self, v: PyTree[Array], t: float | Float[Array, ""]) -> "Expanded":
         """f at theta + t v."""

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 
 
 class AbstractLoss(eqx.Module):
-    """A loss l(f, y) of one sample. `lipschitz`: in f (Euclidean); `smoothness`: largest eigenvalue of its Hessian in f; `bound`: largest value. Any may be inf."""
+    """A loss l(f, y) of one sample. `lipschitz`: in f (Euclidean); `smoothness`: largest eigenvalue of its Hessian in f; `bound`: largest value; or inf."""
 
     lipschitz: eqx.AbstractVar[float]
     smoothness: eqx.AbstractVar[float]

@@ -30,14 +30,16 @@ class Regime(NamedTuple):
     why: str
 
 
-def threshold(gain: float, curvature: float) -> float:
-    """eta = sqrt(2 beta gain): the signal whose best step gains `gain` at curvature beta.
+def threshold(gain: float, curvature: float, longest: float = math.inf) -> float:
+    """eta: the signal whose best step, at most `longest`, gains `gain` at curvature beta: sqrt(2 beta gain) where that step is allowed.
 
     **Example:** `threshold(0.01, 2.0)` is 0.2.
     """
-    if not (gain > 0 and curvature > 0):
-        raise ValueError(f"gain={gain!r} and curvature={curvature!r}: expected both above 0.")
-    return math.sqrt(2 * curvature * gain)
+    if not gain > 0 or not longest > 0 or not (curvature > 0 or math.isfinite(longest)):
+        raise ValueError(f"gain={gain!r}, curvature={curvature!r} and longest={longest!r}: expected a gain above 0, and a curvature above 0 or a longest step.")
+    if curvature > 0 and math.sqrt(2 * gain / curvature) <= longest:
+        return math.sqrt(2 * curvature * gain)
+    return max(gain / longest + curvature * longest / 2, gain / longest / 2)
 
 
 def decide(*, lower: float, upper: float, eta: float, family: str, sd: float = math.nan, order: StructuralOrder | None = None, dead: bool = False) -> Regime:

@@ -148,14 +148,15 @@ def test_intervals_over_dim_cover():
     assert np.all(share >= 0.90), share  # 0.95 less 2.5 standard errors of 120 trials
 
 
-def test_limit_interval_covers():
-    """Pairs of draws with a common random direction: d^2/D with next orders in 1/D."""
+@pytest.mark.parametrize("scatter", [0.0, 0.01], ids=["smooth", "rough"])
+def test_limit_interval_covers(scatter):
+    """Pairs of draws with a common random direction: d^2/D with next orders in 1/D; and points that scatter about it in a way common to the draws."""
     dims, rng, hits = 2.0 ** np.arange(4, 11), np.random.default_rng(1), []
     for _ in range(120):
         z, slope = rng.standard_normal((3, 24)), rng.normal(0, 1)
         even = np.sum(z**2, 0) / 3 / dims[:, None] * (1 + slope * 2 / dims[:, None] + 0.5 * z[0] ** 2 / dims[:, None])
         odd = 0.5 * z[0] ** 3 / dims[:, None] ** 1.5
-        squares = np.stack([even + odd, even - odd], -1).reshape(len(dims), -1)
+        squares = np.stack([even + odd, even - odd], -1).reshape(len(dims), -1) * np.exp(scatter * rng.standard_normal((len(dims), 1)))
         fit, _ = fit_limit(dims, squares, 2, 150, rng)
         exponent = fit.exponents["exponent"]
         hits.append((abs(exponent.value + 0.5) <= exponent.half_width, abs(fit.constant.value - 1) <= fit.constant.half_width))

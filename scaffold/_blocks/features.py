@@ -2,6 +2,7 @@ r"""Blocks that are linear in what is zero: h = V a(u).
 
     bias        c                                   a = 1
     linear      V n                                 a = n
+    features    V a(u)                              a is yours
     zero_out    W2 sigma(W1 n + b1) + b2            a = (sigma(W1 n + b1), 1),   nothing along W1 and b1
     zero_out    conv_B(sigma(conv_A(n))), B = 0     a = 3 x 3 patches of sigma(conv_A(n)), pixel by pixel
     attention   W_O heads(n) + b                    a = (heads(n), 1)
@@ -10,7 +11,8 @@ n is N(u) where the block has a normaliser and u where it has none.
 """
 
 import math
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -68,6 +70,31 @@ class Linear(AbstractFeatureBlock):
 
     def features(self, u):
         return read(self.norm, u)
+
+    def direction(self, matrix):
+        return matrix
+
+
+class FeatureMap(AbstractFeatureBlock):
+    """h = V a(u) with any function a of one sample's u: features of your own.
+
+    **Example:** `FeatureMap.of(lambda u: u[:1] * u[1:2], dim=2, features=1)`
+    """
+
+    params: Float[Array, "dim m"]
+    function: Callable[[Float[Array, "*positions dim"]], Float[Array, "*positions m"]]
+    family: ClassVar[str] = "features"
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], *, dim: int, features: int) -> "FeatureMap":
+        """V = 0."""
+        return cls(jnp.zeros((dim, features)), function)
+
+    def apply(self, params, u):
+        return jnp.einsum("...j,ij->...i", self.function(u), params)
+
+    def features(self, u):
+        return self.function(u)
 
     def direction(self, matrix):
         return matrix
