@@ -28,7 +28,7 @@ def _corrections(grid: Grid, reduced: int, *, free: bool) -> Corrections:
     columns = next_orders(grid.depth, grid.width, grid.dim, reduced)
     sizes = {"w^2": 1.0, "w/L": 4.0, "w x": 1.0}
     first = {"w": (columns["w"], np.inf)} if free else {}
-    return dict(expansion(grid)) | first | {name: (columns[name], size) for name, size in sizes.items()}
+    return dict(expansion(grid, orders=2)) | first | {name: (columns[name], size) for name, size in sizes.items()}
 
 
 def fluctuation_law(grid: Grid, name: str, reduced: int) -> Law:

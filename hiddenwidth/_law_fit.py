@@ -5,12 +5,12 @@ r"""Fits of power laws with next orders over cells, with bootstrap intervals and
 
 The error law is the first term of an expansion in 1/L and x = D/(LM), and networks of a size that one can afford are not infinitely far in it:
 
-    corrections = e_1/L + f_1 x + e_2/L^2 + f_2 x^2 + g x/L
+    corrections = e_1/L + f_1 x + e_2/L^2 + f_2 x^2 + g x/L + third orders
 
-First orders are free. Second orders have the prior N(0, size^2), its sizes the products of those of the first orders: of their usual sizes, fixed beforehand
-(2 for 1/L, 1/2 for x), and of the fitted ones where these are larger (e^2 less its squared standard error, which is unbiased). Training may lower the
-leading term while the next orders stay; relative to it they are then large, the second with the first. The priors widen every interval by what a neglected
-order of that size could do, and most where LM is small; without them a grid with many seeds rejects a true law.
+First orders are free. Second and third orders have priors N(0, size^2), the sizes those of the powers of s_L/L + s_x x: s_L and s_x are the usual sizes of
+the first orders, fixed beforehand (2 for 1/L, 1/2 for x), or the fitted ones where these are larger (e^2 less its squared standard error, which is
+unbiased). Training may lower the leading term while the next orders stay; relative to it they are then large, the later ones with the first. The priors
+widen every interval by what a neglected order of that size could do, and most where LM is small; without them a grid with many seeds rejects a true law.
 
 Range rule: start from the cells with LM >= D, x <= 1, in which no member diverged; while chi-square rejects the fit at 1 %,
 drop the cells with the smallest LM, as long as three more cells than free coefficients remain.
@@ -30,13 +30,16 @@ from ._depth_fit import Estimate
 from ._statistics import NORMAL_95, CellStatistics
 
 REJECT = 0.01
+#: Orders of the expansion.
+ORDERS = 3
 #: Usual sizes of the first orders in 1/L and in x = D/(LM), and the largest square that a prior follows (then no cell near x = 1 counts).
 USUAL_DEPTH, USUAL_X, LARGEST = 2.0, 0.5, 1e4
 SPARE_CELLS = 3
 
 RANGE_RULE = (
     "cells with LM >= D and no divergence; while chi-square rejects at 1 %, the cells with the smallest LM are dropped; "
-    "corrections of first order in 1/L and D/(LM) free, of second order with priors of sizes 4, 1/4 and 2, larger where the first orders are"
+    "corrections of first order in 1/L and D/(LM) free, of second and third order with priors of usual sizes (2 to each 1/L, 1/2 to each D/(LM)), "
+    "larger where the first orders are"
 )
 
 
@@ -166,10 +169,19 @@ def _columns(law: Law, grid: Grid, used) -> dict[str, tuple[Float[np.ndarray, " 
     return columns | {name: pair for name, pair in corrections.items() if name not in free}
 
 
-def expansion(grid: Grid, depth2: float = USUAL_DEPTH**2, x2: float = USUAL_X**2) -> Corrections:
-    """Next orders in 1/L and x = D/(LM): the first free, the second with priors, from the squares of the first orders' sizes."""
-    x, y = 1.0 / grid.depth, grid.dim / grid.product
-    return {"1/L": (x, np.inf), "x": (y, np.inf), "1/L^2": (x**2, depth2), "x^2": (y**2, x2), "x/L": (x * y, 2 * math.sqrt(depth2 * x2))}
+def expansion(grid: Grid, depth2: float = USUAL_DEPTH**2, x2: float = USUAL_X**2, orders: int = ORDERS) -> Corrections:
+    """Next orders in 1/L and x = D/(LM): the first free, later ones with the sizes that (s_L/L + s_x x)^n gives them, from s_L^2 and s_x^2."""
+    found: dict[str, tuple[np.ndarray, float]] = {}
+    for order in range(1, orders + 1):
+        for power in range(order + 1):  # of x
+            name = "".join((_power("x", power) or "1", _power("/L", order - power)))
+            size = np.inf if order == 1 else math.comb(order, power) * x2 ** (power / 2) * depth2 ** ((order - power) / 2)
+            found[name] = ((grid.dim / grid.product) ** power / grid.depth ** (order - power), size)
+    return found
+
+
+def _power(name: str, power: int) -> str:
+    return "" if power == 0 else name if power == 1 else f"{name}^{power}"
 
 
 def _free(columns) -> int:
