@@ -59,32 +59,14 @@ def path(expanded: Expanded, v: PyTree[Array], steps: Sequence[float] | np.ndarr
     """
     times = np.asarray(steps, np.float64)
 
-    @eqx.filter_jit
-    def chunk_of(expanded: Expanded, v, t, x, y):
-        def one(x, y):
-            u = expanded.split.bottom(x)
-
-            def after(h):
-                return loss(expanded.after(u, h), y)
-
-            def at(t):
-                h = expanded.block.moved(v, t)(u)
-                return h, jnp.sum(h**2)
-
-            (h, size), (velocity, _) = jax.jvp(at, (t,), (jnp.ones_like(t),))
-            velocity = jnp.where(t == 0, expanded.block.first_order(u, v), velocity)
-            value, slope = jax.jvp(after, (h,), (velocity,))
-            return value, -slope, size, jnp.sum(u**2)
-
-        return jax.vmap(one)(x, y)
-
+    bare = Expanded(expanded.split, expanded.block, expanded.norm)  # the defect is static: with it every network would be compiled anew
     values, slopes, sizes, streams = [], [], [], []
     with jax.default_matmul_precision("highest"):
         for t in times:
             parts = []
             for x_part, y_part, count in pieces(x, y, chunk):
                 dtype = jax.eval_shape(expanded.split.bottom, jax.tree.map(lambda a: a[0], x_part)).dtype
-                parts.append([np.asarray(a, np.float64)[:count] for a in chunk_of(expanded, v, jnp.asarray(t, dtype), x_part, y_part)])
+                parts.append([np.asarray(a, np.float64)[:count] for a in _along(bare, v, jnp.asarray(t, dtype), loss, x_part, y_part)])
             value, slope, size, stream = (np.concatenate([p[i] for p in parts]) for i in range(4))
             check_finite(value, slope, np.arange(len(value)))
             values.append(value)
@@ -92,6 +74,28 @@ def path(expanded: Expanded, v: PyTree[Array], steps: Sequence[float] | np.ndarr
             sizes.append(size.mean())
             streams.append(stream.mean())
     return Path(times, np.stack(values), np.stack(slopes), float(streams[0]), np.array(sizes))
+
+
+@eqx.filter_jit
+def _along(expanded: Expanded, v: PyTree[Array], t: Float[Array, ""], loss: Loss, x: PyTree, y: PyTree):
+    """(loss, slope, |h|^2, |u|^2) of every sample at one step."""
+
+    def one(x, y):
+        u = expanded.split.bottom(x)
+
+        def after(h):
+            return loss(expanded.after(u, h), y)
+
+        def at(t):
+            h = expanded.block.moved(v, t)(u)
+            return h, jnp.sum(h**2)
+
+        (h, size), (velocity, _) = jax.jvp(at, (t,), (jnp.ones_like(t),))
+        velocity = jnp.where(t == 0, expanded.block.first_order(u, v), velocity)
+        value, slope = jax.jvp(after, (h,), (velocity,))
+        return value, -slope, size, jnp.sum(u**2)
+
+    return jax.vmap(one)(x, y)
 
 
 def sample_gains(expanded: Expanded, v: PyTree[Array], t: float, loss: Loss, x: PyTree, y: PyTree, *, chunk: int = 512) -> Float[np.ndarray, " n"]:

@@ -53,6 +53,15 @@ def shrink(x: Float[np.ndarray, "samples dim"], kind: Kind = "ledoit_wolf") -> S
     return Shrunk((1 - rho) * s + rho * mu * np.eye(d), rho)
 
 
+def second_moments(features: Float[np.ndarray, "samples *positions m"], kind: Kind = "ledoit_wolf") -> Float[np.ndarray, "m m"]:
+    """E[a a^T], its centred part shrunk: what `direction(..., "function", gram=...)` inverts.
+
+    **Example:** `second_moments(a)`
+    """
+    a = np.asarray(features, np.float64).reshape(-1, features.shape[-1])
+    return shrink(a, kind).matrix + np.outer(a.mean(0), a.mean(0))
+
+
 def _correlations(x: Float[np.ndarray, "samples dim"]) -> Shrunk:
     n, d = x.shape
     sd = x.std(0, ddof=1)
