@@ -172,7 +172,8 @@ def _finding(split, block, family, loss, u, g, parts, level, least, key) -> Find
     look = views(block, u, g)
     signal = measure_signal(look.gradient, look.features, delta=level, seed=_seed(key))
     crossfit = cross_fit_steepest(look.gradient, look.features, delta=level, seed=_seed(key))
-    tried = try_directions(expanded, directions := tangents(block, look, GEOMETRIES), loss, *parts["step"]) if np.any(g) else []
+    directions = tangents(block, look, GEOMETRIES) if np.any(g) else {}
+    tried = try_directions(expanded, directions, loss, *parts["step"])
     if not tried:
         none = Estimate(math.nan, math.nan, math.nan, "no direction")
         regime = decide(lower=0.0, upper=0.0, eta=math.inf, family=family, order=kind, dead=True)

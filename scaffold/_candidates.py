@@ -57,8 +57,10 @@ def tangents(block: AbstractBlock, seen: Views, geometries: tuple[Geometry, ...]
     kind: Any = jax.tree.leaves(block.params)[0].dtype
     if seen.matrix and isinstance(block, AbstractFeatureBlock):
         gram = second_moments(a) if "function" in geometries else None
-        found = {name: direction(c, name, gram=gram).matrix for name in geometries}
-        return {name: block.direction(jnp.asarray(matrix, kind)) for name, matrix in found.items()}
+        found: dict[Geometry, PyTree[Array]] = {}
+        for name in geometries:
+            found[name] = block.direction(jnp.asarray(direction(c, name, gram=gram).matrix, kind))
+        return found
     unravel = ravel_pytree(block.params)[1]
     return {"frobenius": unravel(jnp.asarray(-c[:, 0] / np.linalg.norm(c), kind))}
 

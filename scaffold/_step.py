@@ -39,7 +39,7 @@ class Gain(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A step t along a direction: near-identity size, signal and curvature on the samples of the search, the gain s t - beta t^2/2 predicted and seen."""
+    """A step t along a direction: near-identity size, signal and curvature on the samples of the search, gain predicted and seen."""
 
     t: float
     tau: float
@@ -55,7 +55,8 @@ def line_search(expanded: Expanded, v: PyTree[Array], loss: Loss, x: PyTree, y: 
 
     **Arguments:** `taus`: steps, in units of rms u / rms J v.
 
-    **Returns:** a `Step`; its curvature is the secant over steps up to the chosen one, or up to the smallest.
+    **Returns:** a `Step`. Its curvature is the largest secant over steps up to the chosen one (or the smallest): no step gains less than s t - beta t^2/2 on
+    these samples. `predicted` takes the secant at the step itself, that is t (s(0) + s(t))/2.
 
     **Raises:** `ValueError` for a direction that moves nothing.
 
@@ -70,7 +71,7 @@ def line_search(expanded: Expanded, v: PyTree[Array], loss: Loss, x: PyTree, y: 
     end = max(best, 1) + 1
     upto = walked._replace(steps=walked.steps[:end], slopes=walked.slopes[:end])
     beta, t = upto.curvature(), float(walked.steps[best])
-    predicted = walked.signal * t - beta * t**2 / 2
+    predicted = t * float(walked.slopes[0].mean() + walked.slopes[best].mean()) / 2
     return Step(t, float(walked.near_identity()[best]), walked.signal, beta, predicted, float(means[0] - means[best]), walked)
 
 
