@@ -7,7 +7,7 @@ HeldOut            data that nothing was chosen on: estimates only
 
 import hashlib
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,7 @@ class Quantity(NamedTuple):
     grade: Literal["exact", "estimate"]
 
 
+@runtime_checkable
 class Population(Protocol):
     """Anything that risks and gains can be taken over."""
 

@@ -56,7 +56,7 @@ class _Sums(NamedTuple):
 
 def measure_signal(
     gradient: Float[np.ndarray, "n *positions dim"],
-    features: Float[np.ndarray, "n *positions m"],
+    features: Float[np.ndarray, "k *places m"],
     *,
     delta: float = 0.05,
     flips: int = FLIPS,
