@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 from jaxtyping import Float
+from scipy import stats
 
 from ._claims import Claim
 from ._limit.infinite_width import DepthError
@@ -56,6 +57,41 @@ def dataset_over_steps(claims: Mapping[int, list[Claim]], reach: Horizon, flat: 
         "verdict": codes,
     }
     return xr.Dataset({k: (("claim", "step"), v) for k, v in columns.items()}, coords={"claim": names, "step": steps})
+
+
+def jointly(by_step: Mapping[int, list[Claim]], reach: Horizon, flat: Horizon | None = None) -> list[Claim]:
+    r"""Every exponent once, for all recorded steps up to its horizon together.
+
+    Of m steps one in 20/m misses a 95 % interval by chance alone; intervals that hold together (Bonferroni) are wider by z(1 - 0.025/m)/z(0.975). Value and
+    interval are those of the step furthest from theory, in units of its interval. "fails" where any step is outside of its wider interval, "undetermined"
+    where a step by itself is undetermined.
+    """
+    steps = sorted(by_step)
+    found = []
+    for first in by_step[steps[0]]:
+        end = (flat if flat is not None and ".limit." in first.name else reach).step
+        here = [(k, c) for k in steps if k <= end for c in by_step[k] if c.name == first.name]
+        if "exponent" not in first.name or first.theory is None or not here:
+            continue
+        wider = float(stats.norm.ppf(1 - 0.025 / len(here)) / stats.norm.ppf(0.975))
+        k, worst = max(here, key=lambda x: _away(x[1]))
+        half = (worst.ci95[1] - worst.ci95[0]) / 2 * wider
+        open_steps = [k for k, c in here if c.verdict == "undetermined"]
+        if _away(worst) > wider:
+            verdict, why = "fails", f"theory's {worst.theory:g} is outside the joint interval at k = {k}"
+        elif open_steps:
+            verdict, why = "undetermined", f"so by itself at k = {', '.join(map(str, open_steps))}"
+        else:
+            verdict, why = "holds", ""
+        name = f"{first.name}[all {len(here)} steps to {here[-1][0]}]"
+        found.append(worst._replace(name=name, ci95=(worst.value - half, worst.value + half), verdict=verdict, why=why))
+    return found
+
+
+def _away(c: Claim) -> float:
+    """Distance from theory in half-widths; -1 where there is no interval."""
+    half = (c.ci95[1] - c.ci95[0]) / 2
+    return abs(c.value - c.theory) / half if c.theory is not None and np.isfinite(half) and half > 0 else -1.0
 
 
 def growth(data: xr.Dataset, name: str, last: int) -> Growth | None:

@@ -16,7 +16,7 @@ from hiddenwidth._limit.infinite_width import depth_errors
 from hiddenwidth._limit.integrate import standard_points
 from hiddenwidth._limit.reduction import reduced
 from hiddenwidth._limit.stability import GAIN
-from hiddenwidth._over_steps import claims_over_steps, dataset_over_steps, growth
+from hiddenwidth._over_steps import claims_over_steps, dataset_over_steps, growth, jointly
 from hiddenwidth._train import backward, forward
 
 TANH = hw.TwoLayer("tanh")
@@ -119,6 +119,35 @@ def test_nothing_is_claimed_beyond_the_horizon():
     assert (data.verdict.sel(step=2) < 3).all()
     with pytest.raises(ValueError, match=r"step=3 was not recorded; runs hold hidden states at steps \[2, 4\]"):
         hw.fit_rates(runs, limit, depth[2], step=3)
+
+
+def test_all_steps_together():
+    """The step furthest from theory decides, in an interval wider by z(1 - 0.025/m)/z(0.975)."""
+    reach = hw.Horizon(32, 64, "", -1)
+
+    def rows(*values, half=0.02):
+        named = ("hidden.fluctuation.exponent_depth", "hidden.fluctuation.constant")
+        return {k: [claim(n, v, 0.01, half, theory=-0.5, max_width=0.1, source="") for n in named] for k, v in zip((8, 16, 32, 64), values, strict=True)}
+
+    (found,) = jointly(rows(-0.49, -0.523, -0.5, 3.0), reach)
+    assert found.name == "hidden.fluctuation.exponent_depth[all 3 steps to 32]"
+    assert (found.value, found.verdict) == (-0.523, "holds")  # outside of its own interval, inside of the joint one
+    assert found.ci95[1] - found.ci95[0] == pytest.approx(0.04 * 2.3939797998 / 1.9599639845)
+    (found,) = jointly(rows(-0.49, -0.526, -0.5, -0.5), reach)
+    assert (found.verdict, found.why) == ("fails", "theory's -0.5 is outside the joint interval at k = 16")
+    (found,) = jointly(rows(-0.49, -0.5, -0.5, -0.5, half=0.06), reach)
+    assert (found.verdict, found.why) == ("undetermined", "so by itself at k = 8, 16, 32")
+
+
+def test_joint_level_is_kept():
+    """Twelve independent exponents with Gaussian errors: some step is outside of its joint interval in 5 % of draws."""
+    rng = np.random.default_rng(0)
+    reach, steps = hw.Horizon(64, 64, "", -1), range(1, 13)
+    fails = 0
+    for errors in rng.standard_normal((2000, 12)):
+        rows = {k: [claim("hidden.limit.exponent", -0.5 + e, 1.0, 1.9599639845, theory=-0.5, source="")] for k, e in zip(steps, errors, strict=True)}
+        fails += jointly(rows, reach)[0].verdict == "fails"
+    assert 0.035 <= fails / 2000 <= 0.065
 
 
 @pytest.mark.parametrize(("kind", "law"), [("power", lambda k: 0.5 * k**0.25), ("exponential", lambda k: 0.5 * np.exp(0.02 * k))])

@@ -21,7 +21,7 @@ from .._limit.infinite_width import depth_errors
 from .._limit.integrate import DivergedError
 from .._limit.mean_ode import mean_ode
 from .._limit.stability import Horizon, horizon, stability
-from .._over_steps import claims_over_steps, dataset_over_steps, growth_table
+from .._over_steps import claims_over_steps, dataset_over_steps, growth_table, jointly
 from .._parallel import default_workers
 from .._problem import Problem
 from .._quadrature import Sobol
@@ -146,6 +146,7 @@ def _claims(found: dict[float, Measured]) -> list[Claim]:
         label = f"eta={rate:g}"
         for k, some in m.by_step.items():
             claims += [c._replace(name=f"{label}.{c.name}[k={k}]") for c in some]
+        claims += [c._replace(name=f"{label}.{c.name}") for c in jointly(m.by_step, m.reach, m.flat)]
     return claims
 
 
@@ -181,12 +182,12 @@ def _report(config: HorizonConfig, found: dict[float, Measured], wall: float) ->
     for rate, m in found.items():
         last = max((k for k in m.by_step if k <= m.reach.step), default=min(m.by_step))
         lines += ["", f"eta = {rate:g}: {m.reach}", f"           at D = infinity: {m.flat}"]
-        exponents = _at_horizons(m)
-        lines += ["", table([c._replace(name=f"{c.name}[k={k}]") for k, c in exponents]), ""]
-        for end, c in exponents:
+        lines += ["", "all steps up to the horizon together; value and joint interval of the step furthest from theory:"]
+        lines += ["", table(jointly(m.by_step, m.reach, m.flat)), ""]
+        for end, c in _at_horizons(m):
             verdicts = [next(x.verdict for x in m.by_step[k] if x.name == c.name) for k in m.by_step if k <= end]
             counts = ", ".join(f"{v} at {verdicts.count(v)}" for v in ("holds", "fails", "undetermined") if v in verdicts)
-            lines.append(f"{c.name:36} over the {len(verdicts)} recorded steps up to the horizon: {counts}")
+            lines.append(f"{c.name:36} step by step, each with its own interval: {counts}")
         beyond = [k for k in m.by_step if k > m.reach.step]
         if beyond:
             lines += ["", "beyond the horizon, where nothing is claimed:"]
