@@ -12,32 +12,31 @@ so that every number is free of the choices before it. Bounds hold together over
 import math
 import zlib
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 from tqdm import tqdm
 
-from ._blocks.base import AbstractBlock
+from ._analysis import Analysis, Finding, Site
 from ._candidates import tangents, try_directions, views
 from ._covariance import Estimate
-from ._covariance_null import Diagonality, diagonality
-from ._crossfit import CrossFit, cross_fit_steepest
+from ._covariance_null import diagonality
+from ._crossfit import cross_fit_steepest
 from ._directions import Geometry
 from ._families import FAMILIES, Family, make_block
 from ._gradients import Loss, activation_gradients, samples
-from ._insert import Expanded, insert
+from ._insert import insert
 from ._nets.build import NormKind, make_norm
 from ._nets.residual import ResidualNet
 from ._order import structural_order
 from ._population import check_disjoint
 from ._realised import predicted_against_realised
-from ._regime import Regime, decide, deepest_network, shared_level, threshold
-from ._regression import RegressionSignal, regression_signal
-from ._signal import Signal, measure_signal
+from ._regime import decide, shared_level, threshold
+from ._regression import regression_signal
+from ._signal import measure_signal
 from ._split import Split
-from ._step import Gain, Step, evaluated_gain
+from ._step import evaluated_gain
 
 #: Shares of the held-out samples.
 SHARES = {"choose": 0.5, "step": 0.2, "evaluate": 0.3}
@@ -46,61 +45,6 @@ DEFAULT_FAMILIES: tuple[Family, ...] = ("bias", "linear", "zero_out", "optimised
 GEOMETRIES: tuple[Geometry, ...] = ("frobenius", "spectral", "function")
 #: Smallest gain worth having, as a share of the old risk; samples and inputs of small checks.
 LEAST_GAIN, ORDER_SAMPLES, PROBE = 0.01, 128, 8
-
-
-class Finding(NamedTuple):
-    """One family at one site. `order`: exponent of realised minus predicted change (2 for smooth networks); `step` and `gain`: None without a direction."""
-
-    site: str
-    family: str
-    signal: Signal
-    crossfit: CrossFit
-    regime: Regime
-    geometry: str
-    step: Step | None
-    gain: Gain | None
-    order: Estimate
-    block: AbstractBlock
-    expanded: Expanded
-    v: PyTree[Array] | None
-
-
-class Site(NamedTuple):
-    """What does not depend on the family: covariance answers, the widest signal that there is, correlations beside one draw of their null."""
-
-    name: str
-    diagonal: Diagonality
-    regression: RegressionSignal
-    correlations: Float[np.ndarray, "dim dim"]
-    null: Float[np.ndarray, "dim dim"]
-
-
-class Analysis(NamedTuple):
-    """Findings about every site and family. `risk`: mean loss of the old network on the samples that evaluate; `delta`: error level shared by all bounds."""
-
-    findings: list[Finding]
-    sites: list[Site]
-    risk: float
-    least_gain: float
-    delta: float
-    parts: dict[str, int]
-
-    def at(self, site: str, family: str) -> Finding:
-        """One finding.
-
-        **Raises:** `ValueError` for a site or family that was not looked at.
-        """
-        for f in self.findings:
-            if f.site == site and f.family == family:
-                return f
-        raise ValueError(f"site={site!r}, family={family!r} was not looked at; expected one of {', '.join(f'{f.site}/{f.family}' for f in self.findings)}.")
-
-    def verdict(self, family: str) -> str:
-        """About all sites together, for one family.
-
-        **Raises:** `ValueError` for a family that was not looked at.
-        """
-        return deepest_network({f.site: f.regime for f in self.findings if f.family == family})
 
 
 def analyse(

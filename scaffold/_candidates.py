@@ -5,6 +5,7 @@ Families h = V a(u) have a matrix C = E[G a^T] and one direction for every geome
 
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +14,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ._blocks.base import AbstractBlock, AbstractFeatureBlock
 from ._directions import Geometry, direction
-from ._gradients import Loss
+from ._gradients import Loss, over_samples
 from ._insert import Expanded
 from ._shrinkage import second_moments
 from ._step import Step, line_search
@@ -42,10 +43,14 @@ def views(block: AbstractBlock, u: Float[np.ndarray, "n *positions dim"], gradie
     """
     with jax.default_matmul_precision("highest"):
         if isinstance(block, AbstractFeatureBlock):
-            return Views(gradient, np.asarray(jax.jit(jax.vmap(block.features))(jnp.asarray(u))), True)
-        flat = jax.vmap(lambda u, g: ravel_pytree(block.signal_vector(u, g))[0])
-        z = np.asarray(jax.jit(flat)(jnp.asarray(u), jnp.asarray(gradient)))
+            return Views(gradient, np.asarray(over_samples(block.features, jnp.asarray(u))), True)
+        z = np.asarray(_signal_vectors(block, jnp.asarray(u), jnp.asarray(gradient)))
     return Views(z, np.ones((len(z), 1), z.dtype), False)
+
+
+@eqx.filter_jit
+def _signal_vectors(block: AbstractBlock, u, gradient):
+    return jax.vmap(lambda u, g: ravel_pytree(block.signal_vector(u, g))[0])(u, gradient)
 
 
 def tangents(block: AbstractBlock, seen: Views, geometries: tuple[Geometry, ...]) -> dict[Geometry, PyTree[Array]]:

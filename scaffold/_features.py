@@ -9,6 +9,7 @@ Whatever was chosen on these samples must be judged on others.
 
 import math
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -60,7 +61,8 @@ def optimised_features(
     basis = jnp.zeros((len(n), hidden), n.dtype)
     for number in range(hidden):
         begin = _starts(g, inputs, starts, jax.random.fold_in(key, number))
-        found, values = _ascend(begin, g, inputs, basis, sigma, steps)
+        with jax.default_matmul_precision("highest"):
+            found, values = _ascend(begin, g, inputs, basis, sigma, steps)
         best = found[int(jnp.argmax(values))]
         chosen.append(best)
         basis = basis.at[:, number].set(_unit(_less(sigma(inputs @ best), basis)))
@@ -68,6 +70,7 @@ def optimised_features(
     return ZeroOut.of(weights[:, :-1], weights[:, -1], activation, norm)
 
 
+@eqx.filter_jit
 def _ascend(begin, g, inputs, basis, sigma, steps: int):
     """Projected ascent from every start: (points, values of J)."""
 
@@ -77,20 +80,15 @@ def _ascend(begin, g, inputs, basis, sigma, steps: int):
 
     rule = optax.adam(optax.cosine_decay_schedule(RATE, steps))
 
-    @jax.jit
-    def run(w):
-        def step(carry, _):
-            w, state = carry
-            value_now, slope = jax.vmap(jax.value_and_grad(value))(w)
-            updates, state = rule.update(-slope, state)
-            new = w + updates
-            return (new / jnp.linalg.norm(new, axis=1, keepdims=True), state), value_now
+    def step(carry, _):
+        w, state = carry
+        slope = jax.vmap(jax.grad(value))(w)
+        updates, state = rule.update(-slope, state)
+        new = w + updates
+        return (new / jnp.linalg.norm(new, axis=1, keepdims=True), state), None
 
-        (w, _), _ = jax.lax.scan(step, (w, rule.init(w)), None, length=steps)
-        return w, jax.vmap(value)(w)
-
-    with jax.default_matmul_precision("highest"):
-        return run(begin)
+    (w, _), _ = jax.lax.scan(step, (begin, rule.init(begin)), None, length=steps)
+    return w, jax.vmap(value)(w)
 
 
 def _starts(g, inputs, starts: int, key) -> Float[Array, "starts dim_plus_1"]:

@@ -7,6 +7,7 @@ is in the joint law of (u, G).
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -40,11 +41,10 @@ def activation_gradients(
 
     **Example:** `u, g, losses = activation_gradients(split, SquaredError(), x, y)`
     """
-    one = jax.jit(jax.vmap(lambda x, y: activation_gradient(split, loss, x, y)))
     parts, begin = [], 0
     with jax.default_matmul_precision("highest"):
         for x_part, y_part, count in pieces(x, y, chunk):
-            part = [np.asarray(a)[:count] for a in one(x_part, y_part)]
+            part = [np.asarray(a)[:count] for a in _gradients(split, loss, x_part, y_part)]
             check_finite(part[2], part[1], np.arange(begin, begin + count))
             parts.append(part)
             begin += count
@@ -52,10 +52,24 @@ def activation_gradients(
     return u, gradient, value
 
 
+@eqx.filter_jit
+def _gradients(split: Split, loss: Loss, x: PyTree, y: PyTree):
+    return jax.vmap(lambda x, y: activation_gradient(split, loss, x, y))(x, y)
+
+
+@eqx.filter_jit
+def over_samples(function: Callable[..., Any], *arguments: PyTree) -> Any:
+    """A function of one sample over the first axis. Modules with the same structure share one program."""
+    return jax.vmap(function)(*arguments)
+
+
 def pieces(x: PyTree, y: PyTree, chunk: int) -> Iterator[tuple[PyTree, PyTree, int]]:
-    """Pieces of one size, so that one program serves all: the last is filled up with its own first sample. With the number of true samples in each."""
+    """Pieces of one size, so that one program serves all: the last is filled up with its own first sample. With the number of true samples in each.
+
+    Data shorter than `chunk` are filled up to a power of two: parts of a data set then share their programs as well.
+    """
     n = samples(x, y)
-    size = min(n, chunk)
+    size = min(1 << (n - 1).bit_length(), chunk)
     for begin in range(0, n, size):
         index = np.arange(begin, begin + size)
         count = int((index < n).sum())

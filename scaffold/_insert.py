@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ._blocks.base import AbstractBlock
+from ._gradients import over_samples
 from ._norms import AbstractNorm
 from ._split import Split, containment_defect
 
@@ -72,7 +73,7 @@ def insert(
     """
     new = Expanded(split, block, norm)
     with jax.default_matmul_precision("highest"):
-        old = np.asarray(jax.vmap(split)(probe))
+        old = np.asarray(over_samples(split, probe))
         defect = containment_defect(split, new, probe)
     if not np.isfinite(old).all():
         raise ValueError(
@@ -89,8 +90,8 @@ def insert(
 
 
 def _cause(split: Split, block: AbstractBlock, norm: AbstractNorm | None, probe: PyTree) -> str:
-    u = jax.vmap(split.bottom)(probe)
-    if float(jnp.abs(jax.vmap(block)(u)).max()) > 0:
+    u = over_samples(split.bottom, probe)
+    if float(jnp.abs(over_samples(block, u)).max()) > 0:
         return "The block is not zero at its initialisation: zero its outgoing weights."
     if norm is not None:
         return "Its own normaliser is not idempotent here (eps, gain, or inputs that are not normalised): insert before an existing normaliser instead."

@@ -7,12 +7,14 @@ saddle of the risk. That is a property of the initialisation: it says nothing ab
 import math
 from typing import Literal, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
 from ._blocks.base import AbstractBlock
+from ._gradients import over_samples
 
 #: Largest order that is looked for, directions that are tried, and what counts as zero in float64.
 HIGHEST, PROBES, ZERO = 4, 3, 1e-12
@@ -52,11 +54,11 @@ def structural_order(block: AbstractBlock, probe: Float[Array, "samples *positio
         if not bool(jnp.isfinite(u).all()):
             raise ValueError("probe holds numbers that are not finite; expected inputs of the block on which it can be evaluated.")
         block = jax.tree.map(lambda x: x.astype(jnp.float64) if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.floating) else x, block)
-        start = float(jnp.abs(jax.vmap(block)(u)).max())
+        start = float(jnp.abs(over_samples(block, u)).max())
         if start > ZERO:
             raise ValueError(f"the block is not zero at its initialisation: |h| reaches {start:.2g}; expected 0. Zero its outgoing weights.")
         directions = [block.random_tangent(key=jax.random.fold_in(key, i)) for i in range(PROBES)]
-        sizes = np.array([_derivatives(block, v, u) for v in directions]).max(0)
+        sizes = np.array([np.asarray(_derivatives(block, v, u)) for v in directions]).max(0)
         if sizes[0] > ZERO:
             return StructuralOrder("first_order", 1)
         # At a kink autodiff takes one side's slope, or 0; the difference of finite size is what a step would do.
@@ -66,7 +68,8 @@ def structural_order(block: AbstractBlock, probe: Float[Array, "samples *positio
         return StructuralOrder("degenerate", int(above[0]) + 1 if above.size else None)
 
 
-def _derivatives(block: AbstractBlock, v, u) -> list[float]:
+@eqx.filter_jit
+def _derivatives(block: AbstractBlock, v, u) -> list[Array]:
     """Largest absolute value over the probe of the derivatives of order 1 to HIGHEST along v."""
 
     def path(t):
@@ -75,7 +78,7 @@ def _derivatives(block: AbstractBlock, v, u) -> list[float]:
     sizes = []
     for _ in range(HIGHEST):
         path = _derivative(path)
-        sizes.append(float(jnp.abs(path(jnp.zeros(()))).max()))
+        sizes.append(jnp.abs(path(jnp.zeros(()))).max())
     return sizes
 
 
@@ -84,4 +87,4 @@ def _derivative(path):
 
 
 def _difference(block: AbstractBlock, v, u) -> float:
-    return float(jnp.abs(jax.vmap(block.moved(v, STEP))(u)).max()) / STEP
+    return float(jnp.abs(over_samples(block.moved(v, STEP), u)).max()) / STEP

@@ -63,11 +63,16 @@ def split_sequence(layers: Sequence[Callable[..., Any]] | eqx.nn.Sequential, at:
     return Split(Chain(parts[:at]), Chain(parts[at:]), name=f"before layer {at}" if name is None else name)
 
 
+@eqx.filter_jit
+def _difference(old, new, probe):
+    return jax.vmap(lambda x: new(x) - old(x))(probe)
+
+
 def containment_defect(old: Callable[[Any], Array], new: Callable[[Any], Array], probe: PyTree) -> float:
     """Largest |f_new(x) - f_old(x)| over the samples of a probe: 0, to rounding, where the old function is a member of the expanded class.
 
     **Example:** `containment_defect(split, split, x)` is 0.
     """
-    difference = jax.vmap(lambda x: new(x) - old(x))(probe)
+    difference = _difference(old, new, probe)
     flat = np.asarray(difference).reshape(difference.shape[0], -1)
     return float(np.max(np.linalg.norm(flat, axis=1), initial=0.0))

@@ -1,0 +1,5 @@
+"""`python -m scaffold` is the command `scaffold`."""
+
+from .cli import main
+
+main()
