@@ -69,7 +69,7 @@ def split_linen(
 
     Source: arXiv 2605.08297, section 2.1.
 
-    **Example:** `split_linen(net, variables, x[0], bottom="encode", top="decode")`
+    **Example:** `split_linen(module, variables, x[0], bottom="encode", top="decode")`
     """
     for role, method in (("bottom", bottom), ("top", top)):
         if not callable(getattr(module, method, None)):
@@ -103,7 +103,7 @@ def split_nnx(
 
     Source: arXiv 2605.08297, section 2.1.
 
-    **Example:** `split_nnx(net, bottom=lambda m, x: m.encode(x), top=lambda m, u: m.decode(u))`
+    **Example:** `split_nnx(model, bottom=lambda m, x: m.encode(x), top=lambda m, u: m.decode(u))`
     """
     check_uncoupled(model, type(model).__name__)
     graph, state = nnx.split(model)

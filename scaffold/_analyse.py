@@ -77,7 +77,7 @@ def analyse(
 
     Source: arXiv 2605.08297, conditions 1 and 2.
 
-    **Example:** `analyse(net, SquaredError(), (x, y), key=jax.random.key(0)).at("stream:1", "linear").regime`
+    **Example:** `analyse(net, SquaredError(), (x, y), sites=["stream:1"], families=["bias"], key=jax.random.key(0)).verdict("bias")`
     """
     splits = _splits(network, sites)
     if not families:

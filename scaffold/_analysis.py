@@ -131,11 +131,11 @@ def report(data: xr.Dataset) -> str:
     for site in data.site.values:
         for family in data.family.values:
             x = data.sel(site=site, family=family)
-            half = 1.96 * float(x.realised_se)
+            half, order = 1.96 * float(x.realised_se), _interval(float(x.order), float(x.order_low), float(x.order_high))
             rows.append((
                 str(site), str(family), f"{float(x.signal):.3g}", f"[{float(x.lower):.3g}, {float(x.upper):.3g}]", f"{float(x.floor):.3g}",
                 f"{float(x.p_value):.3f}", f"{float(x.eta):.2g}", verdicts[int(x.verdict)], str(x.geometry.item()) or "none", f"{float(x.tau):.2g}",
-                f"{float(x.predicted) + 0.0:.2g}", f"{float(x.realised) + 0.0:.2g} +- {half:.1g}", _interval(float(x.order), float(x.order_low), float(x.order_high)),
+                f"{float(x.predicted) + 0.0:.2g}", f"{float(x.realised) + 0.0:.2g} +- {half:.1g}", order,
             ))  # fmt: skip
     lines = [_aligned(rows), ""]
     rows = [("site", "correlations", "size of the off-diagonal share", "axes", "signal of any function (lower bound)", "share of |G|^2 it explains")]

@@ -64,7 +64,7 @@ def covariance(moments: Moments) -> Covariance:
 
     Source: arXiv 2605.08297, assumption 3 (of which the proofs use the largest eigenvalue alone).
 
-    **Example:** `covariance(stream(split, loss, block.features, (x, y))).omega`
+    **Example:** `covariance(stream(split, SquaredError(), block.features, (x, y))).omega`
     """
     if moments.n < 2:
         raise ValueError(f"n={moments.n} samples have no covariance; expected at least 2.")

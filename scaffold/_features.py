@@ -83,7 +83,8 @@ def _ascend(begin, g, inputs, basis, sigma, steps: int):
     def step(carry, _):
         w, state = carry
         slope = jax.vmap(jax.grad(value))(w)
-        updates, state = rule.update(-slope, state)
+        with jax.numpy_dtype_promotion("standard"):  # optax multiplies its counters of steps into weights
+            updates, state = rule.update(-slope, state)
         new = w + updates
         return (new / jnp.linalg.norm(new, axis=1, keepdims=True), state), None
 

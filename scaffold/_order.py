@@ -40,7 +40,9 @@ class StructuralOrder(NamedTuple):
         return "first order" if self.kind == "first_order" else "first order, one-sided: a kink at the initialisation"
 
 
-def structural_order(block: AbstractBlock, probe: Float[Array, "samples *positions dim"], *, key: Key[Array, ""]) -> StructuralOrder:
+def structural_order(
+    block: AbstractBlock, probe: Float[Array, "samples *positions dim"] | Float[np.ndarray, "samples *positions dim"], *, key: Key[Array, ""]
+) -> StructuralOrder:
     """Smallest k <= 4 at which d^k/dt^k h_{theta0 + t v} is not 0 for one of a few random v, on a probe of inputs, in float64.
 
     **Raises:** `ValueError` for a block that is not zero at its initialisation, or a probe that is not finite.

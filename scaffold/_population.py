@@ -69,7 +69,7 @@ class FreshSampler:
 
     **Arguments:** `draw(n, key)`: n samples (x, y); `n`, `key`: of the sample that means are taken over.
 
-    **Example:** `FreshSampler(teacher.sample, 100_000, key=jax.random.key(0))`
+    **Example:** `FreshSampler(teacher.draw, 1000, key=jax.random.key(0))`
     """
 
     def __init__(self, draw: Callable[..., tuple[PyTree, PyTree]], n: int = 100_000, *, key: Key[Array, ""]):

@@ -55,7 +55,7 @@ def split_sequence(layers: Sequence[Callable[..., Any]] | eqx.nn.Sequential, at:
 
     **Raises:** `ValueError` for a cut outside the list.
 
-    **Example:** `split_sequence([f, g, h], 2)` has the bottom h is applied to: g(f(x)).
+    **Example:** `split_sequence([jnp.tanh, jnp.sin, jnp.cos], 2)` has the bottom sin(tanh(x)) and the top cos.
     """
     parts = tuple(layers.layers) if isinstance(layers, eqx.nn.Sequential) else tuple(layers)
     if not 0 <= at <= len(parts):

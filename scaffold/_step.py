@@ -135,7 +135,7 @@ def evaluated_gain(
 
     **Raises:** `ValueError` as `lower_bound`.
 
-    **Example:** `evaluated_gain(expanded, v, 0.1, Brier(), x, y, method="empirical_bernstein", reach=0.5).lower`
+    **Example:** `evaluated_gain(expanded, v, 0.1, SquaredError(), x, y).lower`
     """
     gains = sample_gains(expanded, v, t, loss, x, y, chunk=chunk)
     bound = lower_bound(gains, method=method, delta=delta, interval=None if reach is None else (-reach, reach))

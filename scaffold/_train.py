@@ -41,7 +41,7 @@ def train(
 
     **Raises:** `ValueError` for sizes that are not possible, and where the loss stops being finite.
 
-    **Example:** `train(net, CrossEntropy(), (x, y), epochs=2, batch=2, key=jax.random.key(0)).network`
+    **Example:** `train(net, SquaredError(), (x, y), epochs=2, batch=2, key=jax.random.key(0)).network`
     """
     n = samples(*data)
     if epochs < 1 or not learning_rate > 0:
@@ -62,7 +62,8 @@ def train(
             return jnp.mean(jax.vmap(lambda x, y: loss(whole(x), y))(x_part, y_part))
 
         value, slope = jax.value_and_grad(mean_loss)(weights)
-        updates, state = optimiser.update(slope, state)
+        with jax.numpy_dtype_promotion("standard"):  # optax multiplies its counters of steps into weights
+            updates, state = optimiser.update(slope, state)
         return (optax.apply_updates(weights, updates), state), value
 
     @jax.jit

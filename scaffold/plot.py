@@ -22,7 +22,7 @@ def analysis(data: xr.Dataset, *, site: str | None = None, title: str = "") -> A
     names = [str(s) for s in data.site.values]
     if site is not None and site not in names:
         raise ValueError(f"site={site!r} is not in the data; expected one of {', '.join(names)}.")
-    figure, axes = plt.subplots(2, 2, figsize=(13, 10.5), layout="constrained")
+    figure, axes = plt.subplots(2, 2, figsize=(14, 10.5), layout="constrained")
     _signals(axes[0, 0], data, names)
     _gains(axes[0, 1], data, names)
     shown = names[-1] if site is None else site
@@ -73,7 +73,7 @@ def _gains(axis, data: xr.Dataset, names: list[str]) -> None:
     handles = [axis.plot([], [], "s", color=f"C{n}", label=f)[0] for n, f in enumerate(families)]
     handles += [axis.plot([], [], markers[n % len(markers)], color="grey", label=s)[0] for n, s in enumerate(names)]
     handles += [axis.plot([], [], color="black", ls="--", lw=1, label="realised = predicted")[0]]
-    axis.legend(handles=handles, fontsize=8, loc="best")
+    axis.legend(handles=handles, fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1))
     axis.set_xlabel("predicted decrease of the risk")
     axis.set_ylabel("realised decrease (bars: 95 %)")
     axis.set_title("Predicted against realised, on samples that chose nothing", fontsize=10)
