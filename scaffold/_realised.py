@@ -2,8 +2,9 @@ r"""Predicted against realised: does the risk change as the first-order map says
 
     remainder(t) = R(0) - R(t) - s t        of second order in t for smooth networks
 
-Measured in float64 whatever the network's dtype, at near-identity steps. Its order is the exponent p of |remainder| = c t^p exp(e t), fitted over the steps,
-with Student's interval; 2 says that signal, block and gradients agree, which nothing else in a pipeline does by accident.
+Measured in float64 whatever the network's dtype, at near-identity steps. Its order is the exponent p of |remainder| = c t^p exp(e t), fitted to the smallest
+steps whose remainder is not rounding, with Student's interval; 2 says that signal, block and gradients agree, which nothing else in a pipeline does by
+accident. A network with kinks is a polynomial between them: steps so small that no sample crosses one have order 2 as well, larger ones have no order.
 """
 
 from typing import NamedTuple
@@ -19,8 +20,8 @@ from ._gradients import Loss
 from ._insert import Expanded
 from ._path import path, unit_step
 
-#: Near-identity steps at which the order is measured.
-TAUS = tuple(float(t) for t in np.geomspace(1e-4, 1e-2, 9))
+#: Near-identity steps, how many of them the order is fitted to, and the share of the loss from which a remainder is not rounding.
+TAUS, FITTED, ROUNDING = tuple(float(t) for t in np.geomspace(1e-6, 1e-2, 17)), 7, 1e-12
 
 
 class Realised(NamedTuple):
@@ -66,10 +67,10 @@ def predicted_against_realised(
 
 
 def _order(tau: Float[np.ndarray, " steps"], rest: Float[np.ndarray, " steps"], scale: float) -> Estimate:
-    good = np.abs(rest) > 1e-13 * scale  # rounding of a mean of losses of this size
-    if good.sum() < 4:
+    good = np.flatnonzero(np.abs(rest) > ROUNDING * scale)[:FITTED]
+    if len(good) < 4:
         return Estimate(np.nan, np.nan, np.nan, "the remainder is rounding: the loss is linear along this direction, or the steps are too small")
-    x = np.stack([np.ones(good.sum()), np.log(tau[good]), tau[good] / tau.max()], 1)
+    x = np.stack([np.ones(len(good)), np.log(tau[good]), tau[good] / tau[good].max()], 1)
     logs = np.log(np.abs(rest[good]))
     beta, *_ = np.linalg.lstsq(x, logs, rcond=None)
     dof = len(logs) - 3
