@@ -80,6 +80,6 @@ def _order(tau: Float[np.ndarray, " steps"], rest: Float[np.ndarray, " steps"], 
 
 
 def _double(x):
-    if not isinstance(x, (jax.Array, np.ndarray)):
+    if not isinstance(x, (jax.Array, np.ndarray)) or jnp.issubdtype(x.dtype, jax.dtypes.prng_key):  # a flax module may carry keys
         return x
     return jnp.asarray(np.asarray(x), jnp.float64) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.asarray(np.asarray(x))
