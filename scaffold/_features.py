@@ -27,7 +27,7 @@ STARTS, STEPS, RATE = 24, 150, 0.05
 
 def optimised_features(
     gradient: Float[np.ndarray, "n *positions dim"],
-    u: Float[np.ndarray, "n *positions dim"],
+    u: Float[np.ndarray, "k *places m"],
     hidden: int,
     *,
     activation: str = "relu",

@@ -145,7 +145,8 @@ def _every(x: PyTree, y: PyTree, first: int, step: int) -> tuple[PyTree, PyTree]
 def _sums(g: Float[Array, "samples *positions dim"], a: Float[Array, "samples *positions m"], value: Float[Array, " samples"]) -> dict[str, Array]:
     """The sums of one group."""
     n, d, m = g.shape[0], g.shape[-1], a.shape[-1]
-    g, a = g.reshape(n, -1, d), a.reshape(n, -1, m)
+    positions = _positions(g.shape[1:])
+    g, a = g.reshape(n, positions, d), a.reshape(n, positions, m)
     square = jnp.einsum("npi,npj->ij", g, g)
     trace = jnp.sum(g**2, axis=(1, 2))
     if g.shape[1] == 1:  # S has rank one: its entrywise square is an outer product as well

@@ -34,7 +34,7 @@ class RegressionSignal(NamedTuple):
 
 def regression_signal(
     gradient: Float[np.ndarray, "n *positions dim"],
-    u: Float[np.ndarray, "n *positions dim"],
+    u: Float[np.ndarray, "k *places m"],
     *,
     kind: Literal["kernel_ridge", "knn"] = "kernel_ridge",
     folds: int = 2,

@@ -13,7 +13,7 @@ from hiddenwidth._claims import Claim, claim
 from hiddenwidth._commands._outcome import Outcome
 
 from .. import datasets, plot
-from .._analyse import analyse
+from .._analyse import analyse, deal
 from .._analysis import Analysis
 from .._gradients import over_samples
 from .._nets.build import residual_mlp
@@ -36,6 +36,7 @@ def run(config: AnalyseConfig) -> Outcome:
         data.train[0].shape[1], data.outputs, dim=config.dim, hidden=config.hidden, depth=config.layers, activation=config.activation,
         norm=config.norm, order=config.order, key=net_key,
     )  # fmt: skip
+    deal(data.held_out, key=own_key)  # complains of too few samples before anything is trained
     unknown = [s for s in config.sites if s not in network.sites and s != "all"]
     if unknown:
         raise ValueError(f"sites={unknown[0]!r} is not in this network; expected all, or some of {', '.join(network.sites)}.")
