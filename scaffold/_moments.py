@@ -11,10 +11,11 @@ belongs to group k mod `groups`, batch k of an iterable likewise. Leaving out on
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from ._gradients import Data, Loss, activation_gradient, check_finite, pieces, samples
 from ._split import Split
@@ -91,21 +92,12 @@ def stream(
 
     **Example:** `stream(net.split("stream:1"), SquaredError(), block.features, (x, y))`
     """
-
-    @jax.jit
-    def chunk_sums(x, y, keep):
-        u, gradient, value = jax.vmap(lambda x, y: activation_gradient(split, loss, x, y))(x, y)
-        kept = keep.reshape((-1,) + (1,) * (u.ndim - 1))
-        a = jnp.where(kept, jax.vmap(features)(u), 0)
-        finite = jnp.isfinite(value), jnp.isfinite(gradient.reshape(len(gradient), -1)).all(1)
-        return _sums(jnp.where(kept, gradient, 0), a, jnp.where(keep, value, 0)), finite
-
     found: dict[str, np.ndarray] = {}
     count, positions = np.zeros(groups), 1
     with jax.default_matmul_precision("highest"):
         for group, names, x, y in _work(data, chunk, groups):
             size = len(jax.tree.leaves(y)[0])
-            sums, finite = chunk_sums(x, y, jnp.arange(size) < len(names))
+            sums, finite = _chunk_sums(split, loss, features, x, y, jnp.arange(size) < len(names))
             value_ok, gradient_ok = (np.where(np.asarray(ok)[: len(names)], 0.0, np.nan) for ok in finite)
             check_finite(value_ok, gradient_ok, names)
             for name, x_sum in sums.items():
@@ -118,6 +110,16 @@ def stream(
     if not count.any():
         raise ValueError("data has no batches; expected at least one.")
     return Moments(size=count, places=count * positions, **found)
+
+
+@eqx.filter_jit
+def _chunk_sums(split: Split, loss: Loss, features: Callable[..., Any], x: PyTree, y: PyTree, keep: Bool[Array, " samples"]):
+    """(sums, (finite losses, finite gradients)) of a chunk; samples that only fill it up count for nothing."""
+    u, gradient, value = jax.vmap(lambda x, y: activation_gradient(split, loss, x, y))(x, y)
+    kept = keep.reshape((-1,) + (1,) * (u.ndim - 1))
+    a = jnp.where(kept, jax.vmap(features)(u), 0)
+    finite = jnp.isfinite(value), jnp.isfinite(gradient.reshape(len(gradient), -1)).all(1)
+    return _sums(jnp.where(kept, gradient, 0), a, jnp.where(keep, value, 0)), finite
 
 
 def _work(data: Data, chunk: int, groups: int) -> Iterator[tuple[int, np.ndarray, PyTree, PyTree]]:
