@@ -56,7 +56,14 @@ from ._signal import Signal as Signal, mcdiarmid_upper as mcdiarmid_upper, measu
 from ._crossfit import CrossFit as CrossFit, cross_fit as cross_fit, cross_fit_steepest as cross_fit_steepest
 from ._second_order import mixed_derivative_signal as mixed_derivative_signal
 from ._regression import RegressionSignal as RegressionSignal, regression_signal as regression_signal
-from ._regime import Regime as Regime, decide as decide, deepest_network as deepest_network, shared_level as shared_level, threshold as threshold
+from ._regime import (
+    Regime as Regime,
+    decide as decide,
+    deepest_network as deepest_network,
+    samples_to_decide as samples_to_decide,
+    shared_level as shared_level,
+    threshold as threshold,
+)
 
 # directions, steps, gains
 from ._directions import Direction as Direction, deflate as deflate, direction as direction

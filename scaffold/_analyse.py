@@ -32,7 +32,7 @@ from ._nets.residual import ResidualNet
 from ._order import structural_order
 from ._population import check_disjoint
 from ._realised import predicted_against_realised
-from ._regime import decide, shared_level, threshold
+from ._regime import decide, samples_to_decide, shared_level, threshold
 from ._regression import regression_signal
 from ._signal import measure_signal
 from ._split import Split
@@ -127,7 +127,7 @@ def _finding(split, block, family, loss, u, g, parts, level, least, key) -> Find
     eta = threshold(least, plain.curvature, longest)
     # Both bounds hold at the shared level; where they cross, one of them has failed, and neither decides.
     lower, upper = sorted((max(crossfit.lower, 0.0), max(signal.upper, 0.0)))
-    regime = decide(lower=lower, upper=upper, eta=eta, family=family, sd=signal.along, order=kind)
+    regime = decide(lower=lower, upper=upper, eta=eta, family=family, needed=samples_to_decide(signal, eta, delta=level), order=kind)
     best = tried[0]
     gain = evaluated_gain(expanded, best.v, best.step.t, loss, *parts["evaluate"], delta=level)
     few = jax.tree.map(lambda a: a[:ORDER_SAMPLES], parts["evaluate"])

@@ -151,7 +151,11 @@ def report(data: xr.Dataset) -> str:
     for family in data.family.values:
         found = [verdicts[int(v)] for v in data.verdict.sel(family=family).values]
         needed = data.needed.sel(family=family).values
-        more = f"; {np.nanmax(needed):,.0f} samples that choose would decide the hardest site" if "undetermined" in found and np.isfinite(needed).any() else ""
+        more = (
+            f"; {np.nanmax(needed):,.0f} samples that choose would decide the hardest of them, were its signal what was measured"
+            if "undetermined" in found and np.isfinite(needed).any()
+            else ""
+        )
         counts = ", ".join(f"{name} at {found.count(name)}" for name in verdicts if name in found)
         lines.append(f"{family}: {counts} of {len(found)} sites{more}")
     return "\n".join(lines)

@@ -12,8 +12,10 @@ import math
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from ._mean_bounds import samples_needed
+from scipy import stats
+
 from ._order import StructuralOrder
+from ._signal import Signal, score_upper
 
 Verdict = Literal["improvable_material", "improvable", "deepest", "undetermined", "degenerate"]
 
@@ -42,11 +44,13 @@ def threshold(gain: float, curvature: float, longest: float = math.inf) -> float
     return max(gain / longest + curvature * longest / 2, gain / longest / 2)
 
 
-def decide(*, lower: float, upper: float, eta: float, family: str, sd: float = math.nan, order: StructuralOrder | None = None, dead: bool = False) -> Regime:
+def decide(
+    *, lower: float, upper: float, eta: float, family: str, needed: float = math.nan, order: StructuralOrder | None = None, dead: bool = False
+) -> Regime:
     """Decide from confidence bounds of s*.
 
-    **Arguments:** `lower`, `upper`: bounds that hold together at the level wanted; `eta`: see `threshold`; `sd`: standard deviation of one sample's signal, for
-    the number of samples needed; `order`: of the block's initialisation; `dead`: all activation gradients are zero.
+    **Arguments:** `lower`, `upper`: bounds that hold together at the level wanted; `eta`: see `threshold`; `needed`: see `samples_to_decide`;
+    `order`: of the block's initialisation; `dead`: all activation gradients are zero.
 
     **Raises:** `ValueError` for an eta that is not above 0, or bounds that cross.
 
@@ -68,8 +72,38 @@ def decide(*, lower: float, upper: float, eta: float, family: str, sd: float = m
         return Regime("improvable", family, lower, upper, eta, math.nan, f"the signal is above 0; whether it is above eta = {eta:.3g} is open")
     if upper < eta:
         return Regime("deepest", family, lower, upper, eta, math.nan, f"the signal is below eta = {eta:.3g}: no block of this family gains what was asked for")
-    needed = samples_needed(eta, sd) if math.isfinite(sd) else math.nan
     return Regime("undetermined", family, lower, upper, eta, needed, "the interval reaches from 0 to above eta: more samples")
+
+
+def samples_to_decide(signal: Signal, eta: float, *, delta: float = 0.05, power: float = 0.8) -> float:
+    r"""How many samples decide with probability `power`, were the signal what was measured (0 where U < 0): the smaller of two numbers.
+
+        improvable    2 (z_delta + z_power)^2 v / s^2                            cross-fitted lower bound above 0
+        deepest       the upper bound at U = s^2 + z_power sd(U) is below eta    where s < eta
+
+    Infinite where neither ever does.
+
+    **Example:** `samples_to_decide(measure_signal(g, a), 0.2)`
+    """
+    s2, v = max(signal.squared, 0.0), signal.along**2
+    tau = signal.trace**2 / signal.effective_rank if signal.effective_rank > 0 else 0.0
+    z, beta = float(stats.norm.ppf(1 - delta)), float(stats.norm.ppf(power))
+    improvable = 2 * (z + beta) ** 2 * v / s2 if s2 > 0 else math.inf
+
+    def upper(n: float) -> float:
+        spread = math.sqrt(4 * v * s2 / n + 2 * tau / n**2)
+        return score_upper(s2 + beta * spread, signal.along**2, tau, n, delta)
+
+    deepest = math.inf
+    if math.sqrt(s2) < eta:
+        low, high = 1.0, 2.0
+        while upper(high) >= eta and high < 1e15:
+            low, high = high, 2 * high
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (middle, high) if upper(middle) >= eta else (low, middle)
+        deepest = high
+    return float(math.ceil(min(improvable, deepest))) if math.isfinite(min(improvable, deepest)) else math.inf
 
 
 def shared_level(delta: float, comparisons: int) -> float:

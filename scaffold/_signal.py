@@ -92,7 +92,7 @@ def measure_signal(
     reached = int((sums.flipped >= observed - 1e-9 * sums.own.sum()).sum())
     normal = float(stats.norm.sf(squared / math.sqrt(2 * tau / (n * (n - 1))))) if tau > 0 and rank >= NORMAL_RANK else math.nan
     return Signal(
-        n, plug, math.sqrt(trace / n), squared, math.copysign(math.sqrt(abs(squared)), squared), _score_upper(squared, along, tau, n, delta), delta,
+        n, plug, math.sqrt(trace / n), squared, math.copysign(math.sqrt(abs(squared)), squared), score_upper(squared, along, tau, n, delta), delta,
         (1 + reached) / (flips + 1), normal, rank, trace, math.sqrt(along),
     )  # fmt: skip
 
@@ -105,7 +105,7 @@ def mcdiarmid_upper(plug_in: float, bound: float, n: int, delta: float) -> float
     return plug_in + bound * (1 + math.sqrt(2 * math.log(1 / delta))) / math.sqrt(n)
 
 
-def _score_upper(squared: float, along: float, tau: float, n: int, delta: float) -> float:
+def score_upper(squared: float, along: float, tau: float, n: float, delta: float) -> float:
     """Larger root of (q - U)^2 = z^2 (4 v q/n + 2 tau/n^2) in q = s^2; 0 where no s fits."""
     z2 = float(stats.norm.ppf(1 - delta)) ** 2
     half = squared + 2 * z2 * along / n

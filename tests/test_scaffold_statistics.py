@@ -8,7 +8,7 @@ from scipy import stats
 
 from scaffold._crossfit import cross_fit_steepest
 from scaffold._mean_bounds import lower_bound, samples_needed
-from scaffold._regime import decide, deepest_network, shared_level, threshold
+from scaffold._regime import decide, deepest_network, samples_to_decide, shared_level, threshold
 from scaffold._signal import mcdiarmid_upper, measure_signal
 
 DRAWS = 400
@@ -86,14 +86,38 @@ def test_lower_bounds_by_hand():
 def test_three_verdicts():
     eta = threshold(0.01, 2.0)
     assert eta == pytest.approx(0.2)
-    made = {name: decide(lower=low, upper=high, eta=eta, family="linear", sd=1.0) for name, low, high in
+    made = {name: decide(lower=low, upper=high, eta=eta, family="linear", needed=7.0) for name, low, high in
             (("a", 0.3, 0.4), ("b", 0.1, 0.4), ("c", 0.0, 0.1), ("d", 0.0, 0.4))}  # fmt: skip
     assert [r.verdict for r in made.values()] == ["improvable_material", "improvable", "deepest", "undetermined"]
-    assert made["d"].needed == samples_needed(0.2, 1.0)
+    assert made["d"].needed == 7.0
     assert deepest_network(made) == "improvable_material"
     assert deepest_network({"c": made["c"]}) == "deepest"
     assert deepest_network({"c": made["c"], "d": made["d"]}) == "undetermined"
     assert shared_level(0.05, 10) == pytest.approx(0.005)
+
+
+@pytest.mark.parametrize(("strength", "verdict"), [(0.0, "deepest"), (0.3, "improvable")])
+def test_samples_to_decide_do_decide(strength, verdict):
+    """With as many samples as were asked for, about 80 % of draws decide; with a third of them few do."""
+    eta, delta = 0.25, 0.025
+
+    def draw(n, rng):
+        g = rng.standard_normal((n, 3))
+        g[:, 0] -= strength
+        return g, np.ones((n, 1))
+
+    large = measure_signal(*draw(200_000, np.random.default_rng(0)), delta=delta, flips=9)
+    needed = int(samples_to_decide(large, eta, delta=delta))
+    shares = []
+    for n in (needed // 3, needed):
+        decided = 0
+        for seed in range(200):
+            g, a = draw(n, np.random.default_rng(seed))
+            upper, lower = measure_signal(g, a, delta=delta, flips=9).upper, cross_fit_steepest(g, a, delta=delta).lower
+            decided += (upper < eta) if verdict == "deepest" else (lower > 0)
+        shares.append(decided / 200)
+    assert 0.7 <= shares[1] <= 0.95
+    assert shares[0] < shares[1] - 0.25
 
 
 @pytest.mark.parametrize(
