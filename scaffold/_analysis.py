@@ -151,11 +151,11 @@ def report(data: xr.Dataset) -> str:
     for family in data.family.values:
         found = [verdicts[int(v)] for v in data.verdict.sel(family=family).values]
         needed = data.needed.sel(family=family).values
-        more = (
-            f"; {np.nanmax(needed):,.0f} samples that choose would decide the hardest of them, were its signal what was measured"
-            if "undetermined" in found and np.isfinite(needed).any()
-            else ""
-        )
+        more = ""
+        if "undetermined" in found and not np.isnan(needed).all():
+            most = np.nanmax(needed)
+            count = f"{most:,.0f} samples that choose" if np.isfinite(most) else "no number of samples"
+            more = f"; {count} would decide the hardest of them, were its signal what was measured"
         counts = ", ".join(f"{name} at {found.count(name)}" for name in verdicts if name in found)
         lines.append(f"{family}: {counts} of {len(found)} sites{more}")
     return "\n".join(lines)
