@@ -15,6 +15,8 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 from scipy import stats
 
+from hiddenwidth._claims import Claim, near
+
 from ._covariance import Estimate
 from ._gradients import Loss
 from ._insert import Expanded
@@ -64,6 +66,12 @@ def predicted_against_realised(
     scale = float(np.abs(walked.losses[0]).mean())
     order = _order(t / unit, rest, scale)
     return Realised(t, walked.near_identity()[1:], signal * t, realised, order, signal, float(-2 * rest[0] / t[0] ** 2))
+
+
+def order_claim(name: str, order: Estimate) -> Claim:
+    """Order 2 to within 0.1, the whole interval. (The intervals are those of the fit, far narrower than the model is exact.)"""
+    half = (order.high - order.low) / 2
+    return near(f"{name}.order_minus_2", order.value - 2, half / 1.96, half, 0.1, source="path differentiability", doubt=order.why)
 
 
 def _order(tau: Float[np.ndarray, " steps"], rest: Float[np.ndarray, " steps"], scale: float) -> Estimate:

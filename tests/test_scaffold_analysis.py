@@ -192,7 +192,7 @@ def test_command_writes_a_record_and_a_picture(tmp_path, capsys):
     assert "stream:1" in text
     assert "Bayes risk" in text
     info = json.loads((tmp_path / "run" / "analyse.json").read_text())
-    assert {c["name"] for c in info["claims"]} == {f"stream:{i}.{f}.order_of_the_remainder" for i in (0, 1) for f in ("bias", "linear")}
+    assert {c["name"] for c in info["claims"]} == {f"stream:{i}.{f}.order_minus_2" for i in (0, 1) for f in ("bias", "linear")}
     assert all(c["verdict"] == "holds" for c in info["claims"])
     assert (tmp_path / "run" / "analyse.png").stat().st_size > 10_000
     with xr.open_dataset(tmp_path / "run" / "analyse.nc") as data:

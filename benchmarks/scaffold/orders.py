@@ -17,8 +17,9 @@ import xarray as xr
 
 import scaffold as sc
 from hiddenwidth import _record
-from hiddenwidth._claims import Claim, claim
+from hiddenwidth._claims import Claim
 from scaffold._candidates import tangents, views
+from scaffold._realised import order_claim
 
 #: Families that fit vectors, tokens (token, channel) and pixels.
 FAMILIES: dict[str, tuple[Any, ...]] = {
@@ -60,7 +61,7 @@ def run(out: Path, *, quick: bool = False) -> list[Claim]:
             (kinked[activation],) = remainders(
                 net, ("linear",), *samples("vectors", config.kinked_samples), activation=activation, sites=["stream:0"], taus=LARGE
             ).values()
-    claims = [as_claim(name, seen) for name, seen in found.items()]
+    claims = [order_claim(name, seen.order) for name, seen in found.items()]
     data = xr.Dataset(
         {
             "remainder": (("case", "step"), np.stack([s.realised - s.predicted for s in found.values()])),
@@ -77,14 +78,6 @@ def run(out: Path, *, quick: bool = False) -> list[Claim]:
     _record.write(out, "orders", data, claims, reference={}, diverged=0, config=dataclasses.asdict(config), dtype="float64", wall_s=wall)
     _draw(out)
     return claims
-
-
-def as_claim(name: str, seen: sc.Realised) -> Claim:
-    """Order 2 inside an interval that is inside 1.9 to 2.1."""
-    o = seen.order
-    half = (o.high - o.low) / 2
-    doubt = o.why or ("" if o.low > 1.9 and o.high < 2.1 else f"the interval is not inside of 1.9 to 2.1: [{o.low:.3f}, {o.high:.3f}]")
-    return claim(name, o.value, half / 1.96, half, theory=2.0, max_width=0.2, source="path differentiability", doubt=doubt)
 
 
 def network(kind: str, order: Any, norm: Any) -> sc.ResidualNet:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hiddenwidth import _record
-from hiddenwidth._claims import Claim, claim
+from hiddenwidth._claims import Claim
 from hiddenwidth._commands._outcome import Outcome
 
 from .. import datasets, plot
@@ -17,6 +17,7 @@ from .._analyse import analyse, deal
 from .._analysis import Analysis
 from .._gradients import over_samples
 from .._nets.build import residual_mlp
+from .._realised import order_claim
 from .._train import Trained, train
 from ._analyse_config import AnalyseConfig as AnalyseConfig
 
@@ -68,12 +69,7 @@ def _accuracy(network, held_out) -> float:
 
 def claims_of(found: Analysis) -> list[Claim]:
     """Realised minus predicted change is of second order in the step, at every site and in every family."""
-    claims = []
-    for f in found.findings:
-        half = (f.order.high - f.order.low) / 2
-        name = f"{f.site}.{f.family}.order_of_the_remainder"
-        claims.append(claim(name, f.order.value, half / 1.96, half, theory=2.0, max_width=0.2, source="path differentiability", doubt=f.order.why))
-    return claims
+    return [order_claim(f"{f.site}.{f.family}", f.order) for f in found.findings]
 
 
 def draw(out: Path) -> None:
