@@ -36,6 +36,13 @@ autodoc_default_options = {"members": True}
 def markdown_to_rst(app, what, name, obj, options, lines):
     """Docstrings are Markdown: turn fences and display formulas into what Sphinx reads."""
     text = "\n".join(lines)
+    # Bars are norms there, and substitutions in reStructuredText: escape those outside code.
+    text = re.sub(
+        r"(```.*?```|\$\$.*?\$\$|`[^`]*`)|\|",
+        lambda m: m[1] or r"\|",
+        text,
+        flags=re.S,
+    )
     text = re.sub(
         r"```python\n(.*?)```",
         lambda m: ".. code-block:: python\n\n" + re.sub("^", "    ", m[1], flags=re.M),
